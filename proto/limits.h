@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every limit of the protocol and of what a client can make the daemon hold, in one place.
+ */
+#pragma once
+
+#define HP_PROTOCOL_VERSION 1
+
+#define HP_FRAME_HEADER_BYTES 8
+#define HP_FRAME_PAYLOAD_MAX  8192 /* bytes of payload, either way */
+#define HP_FRAME_MAX	      (HP_FRAME_HEADER_BYTES + HP_FRAME_PAYLOAD_MAX)
+
+#define HP_RANGES_MAX	   256	/* ranges of one request */
+#define HP_BLOCKS_MAX	   253	/* blocks of one frame, and descriptors: the kernel's SCM_MAX_FD */
+#define HP_NAME_MAX	   64	/* bytes of any name on the wire */
+#define HP_MESSAGE_MAX	   512	/* bytes of the sentence of an error */
+#define HP_LIST_ROWS_MAX   64	/* rows of one LIST_REPLY: fits a frame */
+#define HP_ZONES_MAX	   32	/* zones of one daemon */
+#define HP_ZONE_BLOCKS_MAX 1024 /* blocks of one zone: each is a mount and a descriptor */
+
+/* Memory for the messages of one frame while it is handled: see hp_arena in message.h. */
+#define HP_ARENA_BYTES (64 * 1024)
+
+/* Daemon, defaults of what the configuration may change. */
+#define HP_SESSIONS_MAX		   4096 /* connections in all */
+#define HP_SESSIONS_PER_TENANT_MAX 1024
+#define HP_HELLO_TIMEOUT_MS	   10000	/* a connection that does not say HELLO ends */
+#define HP_OUTPUT_MAX		   (256 * 1024) /* unsent bytes of one session; above it, reading stops */
+#define HP_TENANTS_MAX		   1024		/* tenants known at one time: owners of a zone */
