@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libhugepool: huge pages from hugepoold.
+ *
+ * Open a handle, ask for ranges, use them as memory, give them back. A granted range is allocated,
+ * mapped and populated: touching it never faults for lack of memory.
+ *
+ * All functions return 0 or a negative errno; hugepool_get_error() tells the numbers behind the
+ * last failure of a handle. Outputs are written only on success. Nothing here installs signal
+ * handlers, starts threads, prints, or exits.
+ *
+ * A handle may be used by several threads, which take turns; see each function. It does not survive
+ * fork(): in the child every function but hugepool_close() returns -ECHILD, and the mappings are
+ * not there (unless HUGEPOOL_INHERIT).
+ *
+ * Structs that the caller fills begin with their own size (`.size = sizeof(struct
+ * hugepool_options)`, or the HUGEPOOL_*_INIT macros), so that they can grow; unset fields are zero,
+ * and zero is the default.
+ */
+#ifndef HUGEPOOL_H
+#define HUGEPOOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define HUGEPOOL_PUBLIC	    __attribute__((visibility("default")))
+#define HUGEPOOL_MUST_CHECK __attribute__((warn_unused_result))
+#else
+#define HUGEPOOL_PUBLIC
+#define HUGEPOOL_MUST_CHECK
+#endif
+
+/* One connection to a daemon. */
+struct hugepool;
+
+enum hugepool_flags {
+	HUGEPOOL_KEEP_BLOCKS =
+		1 << 0, /* keep blocks mapped that hold no range any more: the next range in
+			   them costs no system call, but no other tenant can have them */
+	HUGEPOOL_KEEP_FDS =
+		1 << 1, /* keep the descriptors of mapped blocks, for hugepool_range_fd() */
+	HUGEPOOL_INHERIT = 1 << 2, /* children of fork() inherit the mappings */
+};
+
+struct hugepool_options {
+	size_t size;
+	const char *socket; /* path; NULL: $HUGEPOOL_SOCKET, or /run/hugepool/hugepool.sock */
+	const char
+		*name;	/* of this program, shown to the operator; NULL: the name of the process */
+	unsigned flags; /* enum hugepool_flags */
+	int timeout_ms; /* for connecting and for each reply; 0: 10 s, negative: for ever */
+};
+#define HUGEPOOL_OPTIONS_INIT                                     \
+	{                                                         \
+		sizeof(struct hugepool_options), NULL, NULL, 0, 0 \
+	}
+
+enum hugepool_request_flags {
+	HUGEPOOL_ZERO = 1 << 0,	     /* every byte of the range is zero */
+	HUGEPOOL_EXCLUSIVE = 1 << 1, /* pageblocks, and so descriptors, that hold nothing else */
+};
+
+struct hugepool_request {
+	size_t size;
+	const char *zone;   /* name; NULL: the first zone of page_size */
+	uint64_t page_size; /* bytes; 0: whatever the zone has */
+	uint64_t bytes;	    /* of each range, rounded up to whole pages */
+	uint64_t alignment; /* bytes, a power of two; 0: the page size */
+	unsigned flags;	    /* enum hugepool_request_flags */
+};
+#define HUGEPOOL_REQUEST_INIT                                     \
+	{                                                         \
+		sizeof(struct hugepool_request), NULL, 0, 0, 0, 0 \
+	}
+
+/* A granted range. Copy it freely; the lease ends when one copy is freed. */
+struct hugepool_range {
+	void *address;
+	uint64_t bytes;
+	uint64_t page_size;
+	uint64_t lease[2]; /* how the daemon names it */
+};
+
+/* The numbers behind a failure; what has no meaning is 0. */
+struct hugepool_error {
+	size_t size;
+	int error;	   /* positive errno of the last failure, 0 if there was none */
+	char message[256]; /* one sentence in English */
+	char zone[65];	   /* name */
+	uint64_t asked_bytes;
+	uint64_t free_bytes;	 /* leased by nobody */
+	uint64_t leasable_bytes; /* what this tenant could get */
+	uint64_t limit_bytes;	 /* of this tenant */
+	uint64_t largest_bytes;	 /* longest range this tenant could get */
+	size_t index;		 /* which range of a bulk call is meant */
+};
+
+/*
+ * Connects and says hello. options: NULL for the defaults; borrowed for the call. The handle is the
+ * caller's, for hugepool_close().
+ * Errors: -ENOENT, -ECONNREFUSED, -EACCES (no daemon, or not for this user), -EPROTO (not a daemon,
+ * or of another protocol), -ETIMEDOUT, -EMFILE, -ENOMEM.
+ */
+HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int hugepool_open(struct hugepool **ret,
+						      const struct hugepool_options *options);
+
+/*
+ * Says goodbye: every range of the handle is freed and unmapped. NULL is fine. Returns NULL. No
+ * other thread may be using the handle.
+ */
+HUGEPOOL_PUBLIC struct hugepool *hugepool_close(struct hugepool *pool);
+
+/*
+ * Takes one range. Thread-safe.
+ * Errors: -ENOMEM (no room now; hugepool_get_error() has the numbers), -EDQUOT (over this tenant's
+ * limit), -ENODEV (no such zone), -EINVAL, -EOPNOTSUPP, -ECONNRESET (the daemon is gone),
+ * -ETIMEDOUT.
+ */
+HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int hugepool_alloc(struct hugepool *pool,
+						       const struct hugepool_request *request,
+						       struct hugepool_range *ret);
+
+/* Takes n ranges (1 to 256) of the same kind in one exchange, all or none. Thread-safe. */
+HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int hugepool_alloc_bulk(struct hugepool *pool,
+							    const struct hugepool_request *request,
+							    struct hugepool_range *ret, size_t n);
+
+/*
+ * Gives a range back. Its memory must not be touched any more. Thread-safe.
+ * Errors: -EINVAL (not a range of this handle: freed before, another length, out of range); nothing
+ * is changed then.
+ */
+HUGEPOOL_PUBLIC int hugepool_free(struct hugepool *pool, const struct hugepool_range *range);
+
+/* Gives n ranges (1 to 256) back, all or none. Thread-safe. */
+HUGEPOOL_PUBLIC int hugepool_free_bulk(struct hugepool *pool, const struct hugepool_range *ranges,
+				       size_t n);
+
+/*
+ * The descriptor of the file that a range lies in, and the range's offset there in bytes: for
+ * programs that want to map it themselves or to hand it to another process. Borrowed: valid until
+ * the range is freed; dup() it to keep it. Whoever has it can reach the whole pageblock, so ask for
+ * the range with HUGEPOOL_EXCLUSIVE if others are to get it. Needs such a range, or a handle opened
+ * with HUGEPOOL_KEEP_FDS. Thread-safe. Errors: -EXDEV (the range lies in several pageblocks: use a
+ * zone with larger ones), -EBADF (opened without HUGEPOOL_KEEP_FDS), -EINVAL (not a range of this
+ * handle).
+ */
+HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int
+hugepool_range_fd(struct hugepool *pool, const struct hugepool_range *range, uint64_t *ret_offset);
+
+/*
+ * What the last failed call on this handle had to say (with several threads: of whichever failed
+ * last). ret->size must be set. Thread-safe.
+ */
+HUGEPOOL_PUBLIC int hugepool_get_error(struct hugepool *pool, struct hugepool_error *ret);
+
+/* Version of the library, "major.minor.patch". */
+HUGEPOOL_PUBLIC const char *hugepool_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The configuration: read once, checked as a whole, then immutable. Shared by hugepoold and
+ * hugepool-setup. systemd/hugepool.conf documents every key.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "proto/limits.h"
+
+#define CONFIG_DEFAULT_PATH "/etc/hugepool/hugepool.conf"
+#define CONFIG_TENANTS_MAX  256
+#define CONFIG_EXIT_STATUS  78 /* EX_CONFIG: of every program, for a configuration it cannot use */
+
+enum config_backing { CONFIG_BACKING_HUGETLB, CONFIG_BACKING_SHMEM };
+
+/* [zone NAME] */
+struct config_zone {
+	char name[HP_NAME_MAX + 1];
+	uint64_t page_bytes, block_bytes,
+		size_bytes; /* size is a multiple of block, block of page */
+	int node;	    /* -1: any */
+	enum config_backing backing;
+	uint32_t clean_min, clean_low, clean_high; /* blocks */
+	bool grow;				   /* grow-nr-hugepages */
+	unsigned line;				   /* of its section, for messages */
+};
+
+struct config_quota {
+	bool given;
+	uint32_t limit_blocks, guarantee_blocks;
+};
+
+/* [tenant NAME], and [default] for everybody else. */
+struct config_tenant {
+	char name[HP_NAME_MAX + 1];
+	uid_t uid;
+	uint32_t sessions;			 /* connections at one time */
+	struct config_quota quota[HP_ZONES_MAX]; /* per zone, in the order of zones */
+	unsigned line;
+};
+
+struct config {
+	/* [daemon] */
+	char *socket, *admin_socket; /* paths */
+	mode_t socket_mode;	     /* of the data socket, default 0660 */
+	char *socket_group;	     /* NULL: that of the process */
+	char *setup_socket;	     /* where hugepool-setup hands out directory descriptors */
+	char *namespace_path;	     /* the pin of the mount namespace */
+	unsigned workers;	     /* event loops, default 1 */
+	unsigned recycle_threads;
+	uint64_t recycle_rate_bytes; /* a second, 0: no limit */
+	unsigned idle_delay_ms; /* before idle blocks of a tenant without sessions are reclaimed */
+
+	struct config_zone *zones;
+	size_t nr_zones;
+	struct config_tenant *tenants;
+	size_t nr_tenants;
+	struct config_tenant defaults; /* [default]; without it half of each zone, no guarantee */
+};
+
+/*
+ * Reads path, then path's directory's hugepool.conf.d/ *.conf in order of name, and checks
+ * everything. On a mistake report is called once for each with "file:line: what is wrong, what was
+ * expected". Return: 0; -EINVAL for mistakes; -errno if a file cannot be read (reported as well).
+ */
+typedef void (*config_report_fn)(void *userdata, const char *message);
+int config_load(struct config **ret, const char *path, config_report_fn report, void *userdata);
+struct config *config_free(struct config *config); /* NULL is fine; returns NULL */
+
+/* "2M", "2Mi", "2MiB", "2048kB", "1G", "4096": powers of 1024. Return: 0 or -EINVAL / -ERANGE. */
+int config_parse_size(const char *text, uint64_t *ret_bytes);

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pool: zones of the allocator bound to files of huge pages.
+ *
+ * It brings blocks online, gives out descriptors of live ones, takes idle ones back (isolate,
+ * recycle, put clean) in threads of its own, and gives everything back at the end. It knows owners
+ * by number only; who they are is the business of tenancy.
+ *
+ * Data flow: tenancy and net call the zones directly (hp_zone_alloc() ...) and the pool for
+ * descriptors; the pool tells them what happened to blocks through callbacks, from its own threads.
+ */
+#pragma once
+
+#include "alloc/zone.h"
+#include "daemon/config.h"
+
+struct pool;
+
+struct pool_zone {
+	uint8_t id; /* its number in ranges and in the configuration */
+	const char *name;
+	uint64_t page_bytes, block_bytes;
+	uint32_t block_pages; /* a power of two */
+	uint32_t nr_blocks;
+	struct hp_zone *zone;
+	const struct config_zone *config;
+};
+
+/* All called from the pool's threads, without locks held; none may be NULL. */
+struct pool_callbacks {
+	/* A block came online or became clean: waiting requests may look again. */
+	void (*clean)(void *userdata, struct pool_zone *zone);
+	/* The memory of this life of a block is going; sessions that were sent it should let go of
+	 * it. */
+	void (*retired)(void *userdata, struct pool_zone *zone, uint32_t block,
+			uint64_t generation);
+	/* An owner may have lost its last block: its number may be free. */
+	void (*owner_changed)(void *userdata, uint32_t owner);
+	/* As much of the configured size is there as there will be; online and configured in bytes.
+	 */
+	void (*filled)(void *userdata, uint64_t online_bytes, uint64_t configured_bytes);
+	void *userdata;
+};
+
+/*
+ * Makes the zones (all blocks offline) and finds the memory: directory descriptors from
+ * hugepool-setup where its socket answers, from an unpinned namespace of its own as root, or shmem
+ * where the configuration says so. nr_owners: owners 1 .. nr_owners - 1 will be used. Nothing is
+ * allocated yet. Return: 0 or -errno, the reason logged; nothing is left behind on failure.
+ */
+int pool_new(struct pool **ret, const struct config *config, uint32_t nr_owners,
+	     const struct pool_callbacks *callbacks);
+
+/* Starts the threads that fill the pool and recycle its blocks. */
+int pool_start(struct pool *pool);
+
+/*
+ * Stops the threads, truncates every file, lets go of namespace and surplus. No caller may be using
+ * the zones any more. NULL is fine; returns NULL.
+ */
+struct pool *pool_free(struct pool *pool);
+
+size_t pool_nr_zones(const struct pool *pool);
+struct pool_zone *pool_zone(struct pool *pool, size_t id); /* NULL: no such zone */
+
+/* Zone by name, or by page size if the name is empty (the first that fits; 0: the first). NULL:
+ * none. */
+struct pool_zone *pool_find_zone(struct pool *pool, const char *name, size_t name_bytes,
+				 uint64_t page_bytes);
+
+/*
+ * A new open file description of a live block, read-write, for one client: never a dup, so that
+ * letting go of it is visible. Never waits. The descriptor is the caller's.
+ * Return: descriptor, or -errno (-EMFILE, -ENFILE; -ENOENT: the block is not live).
+ */
+int pool_open_block(struct pool_zone *zone, uint32_t block, uint64_t *ret_generation);
+
+/* Pages of an owner may have become idle, or clean stock was taken: the recyclers look. Never
+ * waits. */
+void pool_poke(struct pool *pool);
+
+/* An owner has no session any more (idle blocks go after idle-delay), or has one again. */
+void pool_owner_idle(struct pool *pool, uint32_t owner, bool idle);
+
+/* --- looking -------------------------------------------------------------------------------------
+ */
+
+struct pool_zone_info {
+	uint64_t recycles;     /* blocks made clean since start */
+	uint64_t online_bytes; /* brought online so far */
+	char held[128];	       /* why recycling is held, or "" */
+};
+void pool_zone_get_info(struct pool_zone *zone, struct pool_zone_info *ret);
+
+struct pool_block_info {
+	uint64_t age_ms;  /* since it came into its state */
+	char reason[128]; /* e.g. who still holds the old file, or how many pages are missing; or ""
+			   */
+};
+void pool_block_get_info(struct pool_zone *zone, uint32_t block, struct pool_block_info *ret);
