@@ -96,6 +96,13 @@ unsigned hp_zone_check(struct hp_zone *zone, void (*report)(void *userdata, cons
 typedef void (*hp_bad_page_fn)(void *userdata, hp_pfn_t pfn, const char *what);
 void hp_zone_set_bad_page_fn(struct hp_zone *zone, hp_bad_page_fn fn, void *userdata);
 
+/*
+ * A page is known to be broken (memory failure): it is taken out of the free pages, or, while it is
+ * leased, kept out when it is freed. Only in live and failing blocks; put_clean and offline end it.
+ * Return: 0 (also if it is known already); HP_OUT_OF_RANGE; HP_BUSY.
+ */
+int hp_zone_poison(struct hp_zone *zone, hp_pfn_t pfn);
+
 /* --- owners and their accounts -------------------------------------------------------------------
  */
 
@@ -357,3 +364,16 @@ struct hp_pcp_stats {
 	uint64_t hits, misses, refills, drains;
 };
 void hp_pcp_get_stats(struct hp_pcp *pcp, struct hp_pcp_stats *ret);
+
+/*
+ * How a drain picks the pages it gives back: under the zone lock, or before it is taken; and
+ * whether it then prefetches the metadata of the first batch. Same pages, same result; the default
+ * is the one that measured fastest (docs/allocator.md). For the benchmark; any time, any thread.
+ */
+enum hp_drain_variant {
+	HP_DRAIN_DEFAULT = 0,
+	HP_DRAIN_PICK_INSIDE,
+	HP_DRAIN_PICK_OUTSIDE,
+	HP_DRAIN_PICK_OUTSIDE_PREFETCH,
+};
+void hp_zone_set_drain_variant(struct hp_zone *zone, enum hp_drain_variant variant);
