@@ -27,3 +27,7 @@
 #define HP_HELLO_TIMEOUT_MS	   10000	/* a connection that does not say HELLO ends */
 #define HP_OUTPUT_MAX		   (256 * 1024) /* unsent bytes of one session; above it, reading stops */
 #define HP_TENANTS_MAX		   1024		/* tenants known at one time: owners of a zone */
+#define HP_ADMIN_SESSIONS_MAX	   16		/* connections of the admin socket, counted apart */
+#define HP_SLOTS_MAX		   16384 /* holders: open sessions and what is left of broken ones */
+#define HP_SLOTS_PER_TENANT_MAX	   2048
+#define HP_DESCRIPTORS_OWED_MAX	   2048 /* sent or to be sent to a tenant's sessions, unread */

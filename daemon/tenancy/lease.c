@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Everything that changes what a session holds goes through here, so that the lease words, the ages
+ * and the sums of the slot cannot come apart. Sums are written by one thread and only looked at by
+ * others: plain loads and stores that are atomic, no read-modify-write.
+ *
+ * Ages are seconds since the daemon started, from the coarse clock, in 4 bytes a page: a grant must
+ * not cost more for being looked at, perhaps, later.
+ */
+#include "daemon/tenancy/lease.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "daemon/log.h"
+
+struct leases {
+	struct pool *pool;
+	struct slots *slots;
+	time_t start;
+	size_t nr_zones;
+	_Atomic uint32_t *since[HP_ZONES_MAX]; /* per page: seconds after start */
+};
+
+static time_t now_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return now.tv_sec;
+}
+
+int leases_new(struct leases **ret, struct pool *pool, struct slots *slots)
+{
+	struct leases *leases = calloc(1, sizeof(*leases));
+
+	if (!leases)
+		return -ENOMEM;
+	leases->pool = pool;
+	leases->slots = slots;
+	leases->start = now_seconds();
+	leases->nr_zones = pool_nr_zones(pool);
+	for (size_t i = 0; i < leases->nr_zones; i++) {
+		const struct hp_zone *zone = pool_zone(pool, i)->zone;
+
+		leases->since[i] =
+			calloc(hp_zone_get_config(zone)->nr_pages, sizeof(*leases->since[i]));
+		if (!leases->since[i]) {
+			leases_free(leases);
+			return -ENOMEM;
+		}
+	}
+	*ret = leases;
+	return 0;
+}
+
+struct leases *leases_free(struct leases *leases)
+{
+	if (!leases)
+		return NULL;
+	for (size_t i = 0; i < leases->nr_zones; i++)
+		free((void *)leases->since[i]);
+	free(leases);
+	return NULL;
+}
+
+static void add(_Atomic uint64_t *sum, uint64_t n)
+{
+	uint64_t value = __atomic_load_n((uint64_t *)sum, __ATOMIC_RELAXED) + n;
+
+	__atomic_store_n((uint64_t *)sum, value, __ATOMIC_RELAXED);
+}
+
+static void note_since(struct leases *leases, size_t zone_id, hp_pfn_t pfn, uint32_t seconds)
+{
+	__atomic_store_n((uint32_t *)&leases->since[zone_id][pfn], seconds, __ATOMIC_RELAXED);
+}
+
+uint64_t leases_age_ms(const struct leases *leases, size_t zone_id, hp_pfn_t pfn)
+{
+	uint64_t since =
+		__atomic_load_n((uint32_t *)&leases->since[zone_id][pfn], __ATOMIC_RELAXED);
+	uint64_t now = (uint64_t)(now_seconds() - leases->start);
+
+	return now > since ? (now - since) * 1000 : 0;
+}
+
+static int grant(struct pool_zone *zone, struct hp_pcp *pcp, const struct hp_request *request,
+		 struct hp_grant *ret, size_t n)
+{
+	return n == 1 ? hp_zone_alloc(zone->zone, pcp, request, ret)
+		      : hp_zone_alloc_bulk(zone->zone, pcp, request, ret, n);
+}
+
+int leases_grant(struct leases *leases, struct caches *caches, struct slot *slot,
+		 struct pool_zone *zone, struct hp_request *request, struct hp_grant *ret, size_t n)
+{
+	uint32_t owner = slot->tenant->owner;
+	struct hp_pcp *pcp = caches_get(caches, owner, zone->id);
+	uint32_t seconds;
+	int rc;
+
+	request->owner = owner;
+	request->slot = slot->number;
+	rc = grant(zone, pcp, request, ret, n);
+	/* What lies in the caches of other workers is free as well: fetch it before saying no. */
+	if ((rc == HP_NO_ROOM || rc == HP_OVER_LIMIT) && hp_zone_drain(zone->zone, owner) > 0)
+		rc = grant(zone, pcp, request, ret, n);
+	if (rc)
+		return rc;
+
+	seconds = (uint32_t)(now_seconds() - leases->start);
+	for (size_t i = 0; i < n; i++)
+		note_since(leases, zone->id, ret[i].range.pfn, seconds);
+	add(&slot->leases, n);
+	add(&slot->pages[zone->id], (uint64_t)n * request->pages);
+	return 0;
+}
+
+static bool same_zone(const struct hp_range *ranges, size_t n)
+{
+	for (size_t i = 1; i < n; i++)
+		if (ranges[i].zone != ranges[0].zone)
+			return false;
+	return true;
+}
+
+/* A page that failed its check stays out; the lease is over all the same. */
+static int ended(int rc, const struct slot *slot)
+{
+	if (rc != HP_BAD_PAGE)
+		return rc;
+	log_error("bad pages kept out tenant=%s session=%llu", slot->tenant->name,
+		  (unsigned long long)slot->session);
+	return 0;
+}
+
+static int return_one_zone(struct leases *leases, struct caches *caches, struct slot *slot,
+			   const struct hp_range *ranges, size_t n, size_t *ret_bad)
+{
+	struct pool_zone *zone = pool_zone(leases->pool, ranges[0].zone);
+	uint64_t pages = 0;
+	struct hp_pcp *pcp;
+	int rc;
+
+	*ret_bad = 0;
+	if (!zone)
+		return HP_OUT_OF_RANGE;
+	pcp = caches_get(caches, slot->tenant->owner, zone->id);
+	if (n == 1)
+		rc = hp_zone_free(zone->zone, pcp, slot->number, ranges);
+	else
+		rc = hp_zone_free_bulk(zone->zone, pcp, slot->number, ranges, n, ret_bad);
+	rc = ended(rc, slot);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < n; i++)
+		pages += ranges[i].pages;
+	add(&slot->leases, -(uint64_t)n);
+	add(&slot->pages[zone->id], -pages);
+	return 0;
+}
+
+/* Is every one of them, each in its own zone, a lease of this slot, and none named twice? */
+static int look_up(struct leases *leases, const struct slot *slot, const struct hp_range *ranges,
+		   size_t n, size_t *ret_bad)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct pool_zone *zone = pool_zone(leases->pool, ranges[i].zone);
+		int rc = zone ? hp_zone_lookup(zone->zone, slot->number, &ranges[i])
+			      : HP_OUT_OF_RANGE;
+
+		for (size_t j = 0; j < i && !rc; j++)
+			if (ranges[j].zone == ranges[i].zone && ranges[j].pfn == ranges[i].pfn)
+				rc = HP_NOT_LEASED;
+		if (rc) {
+			*ret_bad = i;
+			return rc;
+		}
+	}
+	return 0;
+}
+
+int leases_return(struct leases *leases, struct caches *caches, struct slot *slot,
+		  const struct hp_range *ranges, size_t n, size_t *ret_bad)
+{
+	int rc;
+
+	if (same_zone(ranges, n))
+		return return_one_zone(leases, caches, slot, ranges, n, ret_bad);
+
+	/* Only this thread changes leases of this slot: what was right stays right. */
+	rc = look_up(leases, slot, ranges, n, ret_bad);
+	for (size_t i = 0; i < n && !rc; i++) {
+		rc = return_one_zone(leases, caches, slot, &ranges[i], 1, ret_bad);
+		*ret_bad = i;
+	}
+	return rc;
+}
+
+int leases_return_part(struct leases *leases, struct caches *caches, struct slot *slot,
+		       const struct hp_range *range, uint32_t offset, uint32_t pages,
+		       struct hp_range *ret_kept, unsigned *ret_nr_kept)
+{
+	struct pool_zone *zone = pool_zone(leases->pool, range->zone);
+	struct hp_pcp *pcp;
+	uint32_t since;
+	int rc;
+
+	if (!zone || range->pfn >= hp_zone_get_config(zone->zone)->nr_pages)
+		return HP_OUT_OF_RANGE;
+	pcp = caches_get(caches, slot->tenant->owner, zone->id);
+	since = leases->since[zone->id][range->pfn];
+	rc = ended(hp_zone_free_part(zone->zone, pcp, slot->number, range, offset, pages, ret_kept,
+				     ret_nr_kept),
+		   slot);
+	if (rc)
+		return rc;
+	for (unsigned i = 0; i < *ret_nr_kept; i++)
+		note_since(leases, zone->id, ret_kept[i].pfn, since);
+	add(&slot->leases, (uint64_t)*ret_nr_kept - 1);
+	add(&slot->pages[zone->id], -(uint64_t)pages);
+	return 0;
+}
+
+void leases_end(struct leases *leases, struct caches *caches, struct slot *slot)
+{
+	slots_set_state(leases->slots, slot, SLOT_CLOSING);
+	for (size_t i = 0; i < leases->nr_zones; i++) {
+		struct pool_zone *zone = pool_zone(leases->pool, i);
+		struct hp_pcp *pcp = NULL;
+		uint64_t pages;
+
+		if (!slot->pages[i])
+			continue;
+		if (caches)
+			pcp = caches_get(caches, slot->tenant->owner, i);
+		(void)ended(hp_zone_free_slot(zone->zone, pcp, slot->number, &pages), slot);
+		add(&slot->pages[i], -slot->pages[i]);
+	}
+	slots_close(leases->slots, slot);
+	pool_poke(leases->pool);
+}

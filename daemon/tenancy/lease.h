@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Leases: who holds what, since when. The truth are the zones' lease words; beside them there is
+ * one number a page, when the lease that begins there was granted, and in each slot what it holds
+ * in all. No record per lease.
+ *
+ * leases_* with a slot are called by the worker of that slot's session alone; leases_age_ms() from
+ * any thread.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/pool/pool.h"
+#include "daemon/tenancy/cache.h"
+#include "daemon/tenancy/slot.h"
+
+struct leases;
+
+/* pool and slots are borrowed. Return: 0 or -ENOMEM. */
+int leases_new(struct leases **ret, struct pool *pool, struct slots *slots);
+struct leases *leases_free(struct leases *leases); /* NULL is fine; returns NULL */
+
+/*
+ * Grants n ranges (1 .. HP_RANGES_MAX) or none; owner and slot of the request are filled in here.
+ * caches: the worker's. Return: as hp_zone_alloc_bulk().
+ */
+int leases_grant(struct leases *leases, struct caches *caches, struct slot *slot,
+		 struct pool_zone *zone, struct hp_request *request, struct hp_grant *ret,
+		 size_t n);
+
+/*
+ * Frees n leases, of any zones, or, if one of them is wrong, none; ret_bad tells which. Return: as
+ * hp_zone_free_bulk(); HP_OUT_OF_RANGE also for a zone that does not exist.
+ */
+int leases_return(struct leases *leases, struct caches *caches, struct slot *slot,
+		  const struct hp_range *ranges, size_t n, size_t *ret_bad);
+
+/* As hp_zone_free_part(). */
+int leases_return_part(struct leases *leases, struct caches *caches, struct slot *slot,
+		       const struct hp_range *range, uint32_t offset, uint32_t pages,
+		       struct hp_range *ret_kept, unsigned *ret_nr_kept);
+
+/*
+ * The end of a holder: closing, every lease freed, slot free. caches: NULL if the worker has none
+ * for its owner any more.
+ */
+void leases_end(struct leases *leases, struct caches *caches, struct slot *slot);
+
+/* How long ago the lease that begins at this page was granted, to the second. */
+uint64_t leases_age_ms(const struct leases *leases, size_t zone_id, hp_pfn_t pfn);
