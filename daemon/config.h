@@ -14,6 +14,7 @@
 
 #define CONFIG_DEFAULT_PATH "/etc/hugepool/hugepool.conf"
 #define CONFIG_TENANTS_MAX  256
+#define CONFIG_NAME_MAX	    32 /* characters of a zone's or tenant's name: letters, digits, _ . - */
 #define CONFIG_EXIT_STATUS  78 /* EX_CONFIG: of every program, for a configuration it cannot use */
 
 enum config_backing { CONFIG_BACKING_HUGETLB, CONFIG_BACKING_SHMEM };
@@ -64,9 +65,10 @@ struct config {
 };
 
 /*
- * Reads path, then path's directory's hugepool.conf.d/ *.conf in order of name, and checks
- * everything. On a mistake report is called once for each with "file:line: what is wrong, what was
- * expected". Return: 0; -EINVAL for mistakes; -errno if a file cannot be read (reported as well).
+ * Reads path, then the files of the directory path + ".d" that end in .conf, in order of name, and
+ * checks everything. On a mistake report is called once for each with "file:line: what is wrong,
+ * what was expected". Return: 0; -EINVAL for mistakes; -errno if a file cannot be read (reported as
+ * well).
  */
 typedef void (*config_report_fn)(void *userdata, const char *message);
 int config_load(struct config **ret, const char *path, config_report_fn report, void *userdata);
@@ -74,3 +76,14 @@ struct config *config_free(struct config *config); /* NULL is fine; returns NULL
 
 /* "2M", "2Mi", "2MiB", "2048kB", "1G", "4096": powers of 1024. Return: 0 or -EINVAL / -ERANGE. */
 int config_parse_size(const char *text, uint64_t *ret_bytes);
+
+/*
+ * "2M", "512K", "1536" for 1536: the largest unit that divides it. buffer is returned. A size of
+ * zero is "0".
+ */
+#define CONFIG_SIZE_TEXT_MAX 24
+char *config_format_size(uint64_t bytes, char buffer[CONFIG_SIZE_TEXT_MAX]);
+
+/* The table of keys, for the test that compares it with the example. False: there is no i-th key.
+ */
+bool config_key(size_t i, const char **ret_section, const char **ret_key);
