@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Made with fsopen() and fsmount(): the file system exists before it has a place, so that the same
+ * few lines serve the pinned name space (which attaches it) and a guard (which holds the descriptor),
+ * and so that nothing of the host's mount table is touched on the way.
+ *
+ * size = min_size = the block: the kernel reserves all its pages or refuses to make it, and whoever
+ * holds a file of it can never get more than that.
+ */
+#include "daemon/setup/blockfs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+static int set_number(int fs, const char *key, uint64_t value)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%" PRIu64, value);
+	return fsconfig(fs, FSCONFIG_SET_STRING, key, text, 0) < 0 ? -errno : 0;
+}
+
+static int configure(int fs, uint64_t page_bytes, uint64_t block_bytes, uid_t uid)
+{
+	int r;
+
+	r = set_number(fs, "pagesize", page_bytes);
+	if (r == 0)
+		r = set_number(fs, "size", block_bytes);
+	if (r == 0)
+		r = set_number(fs, "min_size", block_bytes);
+	if (r == 0)
+		r = set_number(fs, "uid", uid);
+	if (r == 0 && fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0700", 0) < 0)
+		r = -errno;
+	if (r == 0 && fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		r = -errno;
+	return r;
+}
+
+int blockfs_new(uint64_t page_bytes, uint64_t block_bytes, uid_t uid)
+{
+	int fs, r;
+
+	fs = fsopen("hugetlbfs", FSOPEN_CLOEXEC);
+	if (fs < 0)
+		return -errno;
+	r = configure(fs, page_bytes, block_bytes, uid);
+	if (r == 0) {
+		r = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+		if (r < 0)
+			r = -errno;
+	}
+	close(fs);
+	return r;
+}
+
+int blockfs_attach(int mount_fd, int dirfd, const char *path)
+{
+	return move_mount(mount_fd, "", dirfd, path, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? -errno : 0;
+}
+
+int blockfs_open(int dirfd, const char *path)
+{
+	int fd = openat(dirfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+int blockfs_info(int fd, struct blockfs_info *ret)
+{
+	struct statfs fs;
+	struct stat root;
+
+	if (fstatfs(fd, &fs) < 0 || fstat(fd, &root) < 0)
+		return -errno;
+	if ((unsigned long)fs.f_type != HUGETLBFS_SUPER_MAGIC)
+		return -ENOTTY;
+	ret->page_bytes = (uint64_t)fs.f_bsize;
+	ret->pages = fs.f_blocks;
+	ret->free_pages = fs.f_bfree;
+	ret->uid = root.st_uid;
+	return 0;
+}
+
+int blockfs_in_use(int fd)
+{
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? 1 : -errno;
+	return flock(fd, LOCK_UN) < 0 ? -errno : 0;
+}
+
+/* Twice: a fault that races with the first can leave one page behind. */
+static int wipe_file(int dirfd, const char *name)
+{
+	int fd, r = 0;
+
+	fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, 0) < 0 || ftruncate(fd, 0) < 0)
+		r = -errno;
+	close(fd);
+	if (unlinkat(dirfd, name, 0) < 0 && r == 0)
+		r = -errno;
+	return r;
+}
+
+int blockfs_wipe(int fd)
+{
+	struct dirent *entry;
+	DIR *files;
+	int list, r, first = 0;
+
+	list = blockfs_open(fd, "."); /* a position of its own */
+	if (list < 0)
+		return list;
+	files = fdopendir(list);
+	if (!files) {
+		r = -errno;
+		close(list);
+		return r;
+	}
+	while ((entry = readdir(files))) {
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		r = wipe_file(fd, entry->d_name);
+		if (r < 0 && first == 0)
+			first = r;
+	}
+	closedir(files);
+	return first;
+}

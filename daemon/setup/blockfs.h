@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The file system of one block: a hugetlbfs of exactly its size, every page of which the kernel
+ * reserves when it is made.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define HUGETLBFS_SUPER_MAGIC 0x958458f6
+
+/*
+ * Makes one that belongs to uid, attached to no place. Return: the descriptor of the mount (O_PATH),
+ * which holds it; -ENOMEM if the kernel has not enough free pages; -errno.
+ */
+int blockfs_new(uint64_t page_bytes, uint64_t block_bytes, uid_t uid);
+
+/* Attaches it to a directory, named relative to dirfd. Return: 0 or -errno. */
+int blockfs_attach(int mount_fd, int dirfd, const char *path);
+
+/* A new open file description of its root directory, fit to be handed out. Return: it or -errno. */
+int blockfs_open(int dirfd, const char *path);
+
+/* What it is; -ENOTTY if this is no hugetlbfs. Never waits. */
+struct blockfs_info {
+	uint64_t page_bytes;
+	uint64_t pages, free_pages;
+	uid_t uid;
+};
+int blockfs_info(int fd, struct blockfs_info *ret);
+
+/*
+ * Whether a daemon works with it: a lock on the directory, taken by hugepoold on what it is handed.
+ * fd: from blockfs_open(). Return: 1, 0 or -errno.
+ */
+int blockfs_in_use(int fd);
+
+/*
+ * Takes every page out of every file (mappings of them give SIGBUS) and removes the files. fd: from
+ * blockfs_open(). May wait for holders of a file's lock. Return: 0 or the first -errno.
+ */
+int blockfs_wipe(int fd);

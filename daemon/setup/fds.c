@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hugepool-setup fds: hands the directories of the blocks to the daemon, which has no right to enter
+ * the namespace. Started by socket activation (it ends when idle, and is started again) or with
+ * --listen (it stays).
+ *
+ * It answers root and the user that "up" was run for, and nobody else. Each request is served by a
+ * child, which enters the namespace and ends: the server itself never lives there, and sees the
+ * namespace that is pinned now, not the one of its start.
+ */
+#include "daemon/setup/commands.h"
+#include "daemon/setup/directories.h"
+#include "daemon/setup/namespace.h"
+#include "daemon/setup/record.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ACTIVATION_FD	3
+#define IDLE_TIMEOUT_MS 10000 /* when socket-activated */
+#define BACKLOG		16
+
+struct fds {
+	const struct config *config;
+	int listener, signals;
+	bool activated;
+};
+
+/* --- one request ---------------------------------------------------------------------------------
+ */
+
+static int send_block(void *userdata, const char *zone, unsigned block, int fd)
+{
+	return directories_send_consume_fd(userdata, zone, block, fd);
+}
+
+static int send_blocks(struct directories_sender *sender, const char *pin)
+{
+	struct setup_namespace ns;
+	int r;
+
+	r = namespace_open(&ns, pin, false, false);
+	if (r < 0)
+		return r;
+	r = namespace_is_pinned(&ns);
+	if (r == 1)
+		r = namespace_enter(&ns);
+	else if (r == 0)
+		r = -ENOENT;
+	if (r == 0)
+		r = namespace_for_each_block(send_block, sender);
+	namespace_close(&ns); /* this process ends here: no way back is needed */
+	return r;
+}
+
+static int serve(const struct config *config, int socket)
+{
+	struct directories_sender sender;
+	int r;
+
+	directories_sender_init(&sender, socket);
+	r = send_blocks(&sender, config->namespace_path);
+	if (r == -ENOENT)
+		r = directories_send_end(&sender, ENOENT,
+					 "nothing is set up: run \"hugepool-setup up\"");
+	else if (r < 0)
+		r = directories_send_end(&sender, -r, "hugepool-setup cannot open the blocks");
+	else
+		r = directories_send_end(&sender, 0, "");
+	directories_sender_deinit(&sender);
+	return r < 0 ? setup_fail("cannot hand out descriptors: %s", strerror(-r)) : 0;
+}
+
+static bool may_ask(const struct config *config, uid_t uid)
+{
+	struct setup_namespace ns;
+	struct setup_record record;
+	bool answer = false;
+
+	if (uid == 0)
+		return true;
+	if (namespace_open(&ns, config->namespace_path, false, false) < 0)
+		return false;
+	setup_record_init(&record, ns.dirfd, 0);
+	if (setup_record_load(&record) == 1)
+		answer = record.uid == uid;
+	namespace_close(&ns);
+	return answer;
+}
+
+static void handle(const struct fds *fds, int socket)
+{
+	const struct timeval timeout = {.tv_sec = DIRECTORIES_TIMEOUT_SEC};
+	socklen_t length = sizeof(struct ucred);
+	struct ucred peer;
+	pid_t pid;
+
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
+		return;
+	if (!may_ask(fds->config, peer.uid)) {
+		setup_warn("refused: pid=%d uid=%u", (int)peer.pid, peer.uid);
+		return;
+	}
+	setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+	pid = fork();
+	if (pid == 0)
+		_exit(serve(fds->config, socket));
+	if (pid < 0)
+		setup_warn("cannot fork: %s", strerror(errno));
+	else
+		waitpid(pid, NULL, 0);
+}
+
+/* --- the socket ----------------------------------------------------------------------------------
+ */
+
+/* 0: not activated. As sd_listen_fds(3) describes it. */
+static int activation_fd(void)
+{
+	const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
+
+	return pid && n && atol(pid) == (long)getpid() && atol(n) >= 1 ? ACTIVATION_FD : 0;
+}
+
+static bool is_alive(const struct sockaddr_un *address)
+{
+	int fd, r;
+
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return true;
+	r = connect(fd, (const struct sockaddr *)address, sizeof(*address));
+	close(fd);
+	return r == 0 || errno != ECONNREFUSED;
+}
+
+/* Everybody may connect; SO_PEERCRED decides. */
+static int listen_at(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct stat st;
+	int fd, r = 0;
+
+	if (strlen(path) >= sizeof(address.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(address.sun_path, path);
+	if (lstat(path, &st) == 0) {
+		if (!S_ISSOCK(st.st_mode) || is_alive(&address))
+			return -EADDRINUSE;
+		unlink(path);
+	}
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || chmod(path, 0666) < 0 ||
+	    listen(fd, BACKLOG) < 0)
+		r = -errno;
+	if (r < 0)
+		close(fd);
+	return r < 0 ? r : fd;
+}
+
+static int block_signals(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+static int run(const struct fds *fds)
+{
+	struct pollfd polled[] = {{.fd = fds->listener, .events = POLLIN},
+				  {.fd = fds->signals, .events = POLLIN}};
+
+	for (;;) {
+		int n = poll(polled, 2, fds->activated ? IDLE_TIMEOUT_MS : -1), socket;
+
+		if (n < 0 && errno != EINTR)
+			return setup_fail("poll: %s", strerror(errno));
+		if (n == 0 || (n > 0 && polled[1].revents))
+			return 0;
+		if (n < 0)
+			continue;
+		socket = accept4(fds->listener, NULL, NULL, SOCK_CLOEXEC);
+		if (socket < 0 && errno != ECONNABORTED && errno != EINTR)
+			return setup_fail("accept: %s", strerror(errno));
+		if (socket < 0)
+			continue;
+		handle(fds, socket);
+		close(socket);
+	}
+}
+
+int setup_fds(const struct setup_options *options)
+{
+	const char *path = options->listen ? options->listen : options->config->setup_socket;
+	struct fds fds = {.config = options->config, .listener = activation_fd()};
+	int status;
+
+	fds.activated = fds.listener > 0;
+	if (!fds.activated)
+		fds.listener = listen_at(path);
+	if (fds.listener == -EADDRINUSE)
+		return setup_fail("%s is in use", path);
+	if (fds.listener < 0)
+		return setup_fail("%s: %s", path, strerror(-fds.listener));
+	fds.signals = block_signals();
+	status = fds.signals < 0 ? setup_fail("signalfd: %s", strerror(errno)) : run(&fds);
+	if (!fds.activated)
+		unlink(path);
+	return status;
+}
