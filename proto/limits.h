@@ -10,7 +10,8 @@
 #define HP_FRAME_PAYLOAD_MAX  8192 /* bytes of payload, either way */
 #define HP_FRAME_MAX	      (HP_FRAME_HEADER_BYTES + HP_FRAME_PAYLOAD_MAX)
 
-#define HP_RANGES_MAX	   256	/* ranges of one request */
+#define HP_RANGES_MAX	   256		    /* ranges of one request */
+#define HP_RANGE_PAGES_MAX ((1u << 20) - 1) /* pages of one range: 20 bits of its word */
 #define HP_BLOCKS_MAX	   253	/* blocks of one frame, and descriptors: the kernel's SCM_MAX_FD */
 #define HP_NAME_MAX	   64	/* bytes of any name on the wire */
 #define HP_MESSAGE_MAX	   512	/* bytes of the sentence of an error */

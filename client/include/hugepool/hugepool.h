@@ -11,7 +11,8 @@
  *
  * A handle may be used by several threads, which take turns; see each function. It does not survive
  * fork(): in the child every function but hugepool_close() returns -ECHILD, and the mappings are
- * not there (unless HUGEPOOL_INHERIT).
+ * not there (unless HUGEPOOL_INHERIT). hugepool_close() in the child only gives back the handle's
+ * own memory and descriptors; mappings that were inherited stay.
  *
  * Structs that the caller fills begin with their own size (`.size = sizeof(struct
  * hugepool_options)`, or the HUGEPOOL_*_INIT macros), so that they can grow; unset fields are zero,
@@ -104,7 +105,9 @@ struct hugepool_error {
  * Connects and says hello. options: NULL for the defaults; borrowed for the call. The handle is the
  * caller's, for hugepool_close().
  * Errors: -ENOENT, -ECONNREFUSED, -EACCES (no daemon, or not for this user), -EPROTO (not a daemon,
- * or of another protocol), -ETIMEDOUT, -EMFILE, -ENOMEM.
+ * or of another protocol), -EUSERS (too many connections of this tenant), -ENAMETOOLONG,
+ * -ECONNRESET, -ETIMEDOUT, -EMFILE, -ENOMEM, -EINVAL and -E2BIG (options this version does not
+ * know).
  */
 HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int hugepool_open(struct hugepool **ret,
 						      const struct hugepool_options *options);
@@ -118,8 +121,11 @@ HUGEPOOL_PUBLIC struct hugepool *hugepool_close(struct hugepool *pool);
 /*
  * Takes one range. Thread-safe.
  * Errors: -ENOMEM (no room now; hugepool_get_error() has the numbers), -EDQUOT (over this tenant's
- * limit), -ENODEV (no such zone), -EINVAL, -EOPNOTSUPP, -ECONNRESET (the daemon is gone),
- * -ETIMEDOUT.
+ * limit), -ENODEV (no such zone), -EINVAL, -EOPNOTSUPP, -EMFILE (no descriptor left to receive the
+ * memory with), -ESHUTDOWN (the daemon is about to end), -EPROTO (it makes no sense), -ETIMEDOUT,
+ * and -ECONNRESET: the daemon is gone, or an earlier call ended by -ETIMEDOUT or -EPROTO. Nothing
+ * more can be taken or freed with this handle then; what it has stays usable until
+ * hugepool_close().
  */
 HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int hugepool_alloc(struct hugepool *pool,
 						       const struct hugepool_request *request,

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The socket blocks, with the time-out as its option: a reply that comes in one piece costs one
+ * system call. Only where that was not enough (a signal, a frame in pieces, something unasked in
+ * between) is the rest of the time waited for by poll(), so that a peer which dribbles bytes cannot
+ * stretch the deadline.
+ *
+ * Whatever goes wrong leaves requests and replies out of step, so the first failure is the last:
+ * the connection stays broken.
+ */
+#include "client/connection.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NS_PER_MS UINT64_C(1000000)
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 * NS_PER_MS + (uint64_t)t.tv_nsec;
+}
+
+static int set_timeouts(int socket, int timeout_ms)
+{
+	const struct timeval t = {
+		.tv_sec = timeout_ms / 1000,
+		.tv_usec = timeout_ms % 1000 * 1000,
+	};
+
+	if (timeout_ms < 0)
+		return 0;
+	if (setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t)) ||
+	    setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t)))
+		return -errno;
+	return 0;
+}
+
+int connection_init(struct connection *connection, const char *path, int timeout_ms)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	size_t n = strlen(path);
+	int r;
+
+	memset(connection, 0, offsetof(struct connection, fds));
+	connection->socket = -1;
+	connection->timeout_ms = timeout_ms;
+
+	if (n == 0)
+		return -ENOENT;
+	if (n >= sizeof(address.sun_path))
+		return -ENAMETOOLONG;
+	memcpy(address.sun_path, path, n);
+
+	r = hp_arena_new(&connection->arena);
+	if (r < 0)
+		return r;
+	connection->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (connection->socket < 0)
+		return -errno;
+	r = set_timeouts(connection->socket, timeout_ms);
+	if (r < 0)
+		return r;
+	do
+		r = connect(connection->socket, (struct sockaddr *)&address, sizeof(address));
+	while (r < 0 && errno == EINTR);
+	if (r < 0)
+		return errno == EAGAIN ? -ETIMEDOUT : -errno;
+	return 0;
+}
+
+static void close_fds(struct connection *connection)
+{
+	for (size_t i = 0; i < connection->nr_fds; i++)
+		close(connection->fds[i]);
+	connection->nr_fds = 0;
+}
+
+void connection_deinit(struct connection *connection)
+{
+	close_fds(connection);
+	if (connection->socket >= 0)
+		close(connection->socket);
+	connection->socket = -1;
+	connection->arena = hp_arena_free(connection->arena);
+}
+
+int connection_break(struct connection *connection, int error)
+{
+	if (!connection->broken)
+		connection->broken = error;
+	return error;
+}
+
+void connection_begin(struct connection *connection)
+{
+	/* Input that is unread may be the frame they came with. */
+	if (connection->start == connection->end) {
+		close_fds(connection);
+		connection->fds_lost = false;
+	}
+	connection->waited = false;
+	connection->deadline = connection->timeout_ms < 0
+				       ? UINT64_MAX
+				       : now_ns() + (uint64_t)connection->timeout_ms * NS_PER_MS;
+}
+
+int connection_send(struct connection *connection, uint8_t type, uint16_t tag,
+		    const ProtobufCMessage *message)
+{
+	int n;
+
+	if (connection->broken)
+		return -ECONNRESET;
+	n = hp_message_pack(connection->output, type, tag, message);
+	if (n < 0)
+		return n; /* nothing has been sent */
+
+	for (int sent = 0; sent < n;) {
+		ssize_t r = hp_fds_send(connection->socket, connection->output + sent,
+					(size_t)(n - sent), NULL, 0);
+
+		if (r == -EINTR)
+			continue;
+		if (r == -EAGAIN)
+			return connection_break(connection, -ETIMEDOUT);
+		if (r < 0)
+			return connection_break(connection, -ECONNRESET);
+		sent += (int)r;
+	}
+	return 0;
+}
+
+/* Until there is something to read or the exchange's time is over. */
+static int wait_readable(struct connection *connection)
+{
+	struct pollfd p = {.fd = connection->socket, .events = POLLIN};
+
+	for (;;) {
+		uint64_t now = now_ns();
+		struct timespec t;
+		int r;
+
+		if (now >= connection->deadline)
+			return -ETIMEDOUT;
+		t.tv_sec = (time_t)((connection->deadline - now) / (1000 * NS_PER_MS));
+		t.tv_nsec = (long)((connection->deadline - now) % (1000 * NS_PER_MS));
+		r = ppoll(&p, 1, connection->deadline == UINT64_MAX ? NULL : &t, NULL);
+		if (r > 0)
+			return 0;
+		if (r < 0 && errno != EINTR)
+			return -errno;
+	}
+}
+
+static int read_more(struct connection *connection)
+{
+	size_t nr_fds;
+	bool truncated;
+	ssize_t n;
+	int r;
+
+	memmove(connection->input, connection->input + connection->start,
+		connection->end - connection->start);
+	connection->end -= connection->start;
+	connection->start = 0;
+
+	do {
+		if (connection->waited) {
+			r = wait_readable(connection);
+			if (r < 0)
+				return r;
+		}
+		connection->waited = true;
+		n = hp_fds_recv(connection->socket, connection->input + connection->end,
+				sizeof(connection->input) - connection->end,
+				connection->fds + connection->nr_fds,
+				HP_BLOCKS_MAX - connection->nr_fds, &nr_fds, &truncated);
+	} while (n == -EINTR);
+
+	if (n == -EAGAIN)
+		return -ETIMEDOUT;
+	if (n <= 0)
+		return -ECONNRESET;
+	connection->end += (size_t)n;
+	connection->nr_fds += nr_fds;
+	if (truncated || connection->fds_lost) {
+		/* Which frame the remaining ones belong to can no longer be told. */
+		connection->fds_lost = true;
+		close_fds(connection);
+	}
+	return 0;
+}
+
+int connection_receive(struct connection *connection, struct hp_frame *ret)
+{
+	size_t used;
+	int r;
+
+	if (connection->broken)
+		return -ECONNRESET;
+	for (;;) {
+		r = hp_frame_parse(connection->input + connection->start,
+				   connection->end - connection->start, ret, &used);
+		if (r == 0) {
+			connection->start += used;
+			return 0;
+		}
+		if (r != HP_FRAME_INCOMPLETE)
+			return connection_break(connection, -EPROTO);
+		r = read_more(connection);
+		if (r < 0)
+			return connection_break(connection, r);
+	}
+}
+
+int connection_take_fd(struct connection *connection)
+{
+	int fd;
+
+	if (connection->nr_fds == 0)
+		return -1;
+	fd = connection->fds[0];
+	connection->nr_fds--;
+	memmove(connection->fds, connection->fds + 1, connection->nr_fds * sizeof(int));
+	return fd;
+}

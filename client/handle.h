@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a handle is made of. For client/ and its tools only. */
+#pragma once
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "client/connection.h"
+#include "client/include/hugepool/hugepool.h"
+#include "client/range.h"
+#include "client/window.h"
+#include "client/zero.h"
+
+struct hugepool {
+	pthread_mutex_t mutex; /* guards everything below but pid and flags */
+	pid_t pid;	       /* whoever opened it; a child of fork() is not */
+	unsigned flags;	       /* enum hugepool_flags */
+	bool keep_fds;	       /* of blocks that come now: the request asks for exclusive ones */
+	uint16_t last_tag;     /* of requests */
+	struct connection connection;
+	struct window windows[HP_ZONES_MAX];
+	size_t nr_windows;
+	struct range_table ranges;
+	struct recency recency;
+	struct hugepool_error error;
+};
+
+/* As hugepool_open(); on failure ret_error, if not NULL, tells what hugepool_get_error() would. */
+int handle_open(struct hugepool **ret, const struct hugepool_options *options,
+		struct hugepool_error *ret_error);
+
+/* NULL: no such zone. */
+struct window *handle_window(struct hugepool *pool, uint32_t zone);
+
+/* Writes the last error down. error: -errno, returned. The rest is the message. */
+int handle_fail(struct hugepool *pool, int error, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Takes the mutex. Return: 0, or -ECHILD in a child of fork(), without it. */
+int handle_enter(struct hugepool *pool);
+
+/* Lets go of it. Return: r. */
+int handle_leave(struct hugepool *pool, int r);
+
+/*
+ * Copies a struct of the caller's, which begins with its size. What we do not know of, because his
+ * header is newer, has to be 0. Return: 0; -EINVAL: smaller than its first version, or no size;
+ * -E2BIG: he asks for what we do not know.
+ */
+int handle_take_struct(void *ret, size_t size, const void *theirs);

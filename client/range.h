@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ranges a handle holds, found by zone and first page. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/message.h"
+
+struct held_range {
+	uint32_t page, pages; /* pages 0: the slot is empty */
+	uint32_t generation;
+	uint8_t zone;
+	bool leaving; /* named in a FREE that is under way */
+	void *address;
+};
+
+struct range_table {
+	struct held_range *slots;
+	size_t capacity; /* 0, or a power of two */
+	size_t nr;
+};
+
+void range_table_deinit(struct range_table *table);
+
+/* Makes sure that n more can be added without failing. Return: 0 or -ENOMEM. */
+int range_table_reserve(struct range_table *table, size_t n);
+
+/* Return: 0, or -EEXIST if a range that begins there is held already. Room has been reserved. */
+int range_table_add(struct range_table *table, const struct held_range *range);
+
+/* NULL: no such range. Valid until the next call that changes the table. */
+struct held_range *range_table_find(const struct range_table *table, uint8_t zone, uint32_t page);
+
+void range_table_remove(struct range_table *table, struct held_range *range);

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One request at a time; the daemon's unasked words are read on the way to its reply, in the order
+ * they came, because a grant counts on the blocks named before it.
+ *
+ * A block is unmapped before RELEASE_BLOCK is sent, and nothing waits for the answer: the tags of
+ * those requests are of their own half of the numbers, and their replies are thrown away whenever
+ * they turn up. That is safe because no ALLOC is under way then: no grant can name the block.
+ * Should a daemon grant there all the same, the grant is given back and asked for again
+ * (alloc.c).
+ */
+#include "client/request.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TAG_REQUEST_MAX 0x7fffu
+#define TAG_RELEASE	0x8000u /* nobody waits for these */
+
+#define TYPE(name) HUGEPOOL__V1__MESSAGE_TYPE__MESSAGE_TYPE_##name
+
+int request_errno(Hugepool__V1__Code code)
+{
+	switch (code) {
+	case HUGEPOOL__V1__CODE__CODE_NO_MEMORY:
+		return -ENOMEM;
+	case HUGEPOOL__V1__CODE__CODE_OVER_LIMIT:
+		return -EDQUOT;
+	case HUGEPOOL__V1__CODE__CODE_NO_ZONE:
+		return -ENODEV;
+	case HUGEPOOL__V1__CODE__CODE_NOT_SUPPORTED:
+	case HUGEPOOL__V1__CODE__CODE_UNKNOWN_TYPE:
+		return -EOPNOTSUPP;
+	case HUGEPOOL__V1__CODE__CODE_INVALID:
+	case HUGEPOOL__V1__CODE__CODE_OUT_OF_RANGE:
+	case HUGEPOOL__V1__CODE__CODE_NOT_LEASED:
+	case HUGEPOOL__V1__CODE__CODE_WRONG_HOLDER:
+	case HUGEPOOL__V1__CODE__CODE_WRONG_LENGTH:
+	case HUGEPOOL__V1__CODE__CODE_STALE:
+		return -EINVAL;
+	case HUGEPOOL__V1__CODE__CODE_TOO_MANY:
+		return -EUSERS;
+	case HUGEPOOL__V1__CODE__CODE_REVOKED:
+		return -EOWNERDEAD;
+	case HUGEPOOL__V1__CODE__CODE_BUSY:
+		return -EBUSY;
+	case HUGEPOOL__V1__CODE__CODE_PERMISSION:
+		return -EACCES;
+	case HUGEPOOL__V1__CODE__CODE_TIMED_OUT:
+		return -ETIMEDOUT;
+	case HUGEPOOL__V1__CODE__CODE_CANCELLED:
+		return -ECANCELED;
+	case HUGEPOOL__V1__CODE__CODE_SHUTTING_DOWN:
+		return -ESHUTDOWN;
+	case HUGEPOOL__V1__CODE__CODE_INTERNAL:
+		return -EIO;
+	default:
+		return -EPROTO;
+	}
+}
+
+/* --- errors ----------------------------------------------------------------------------------- */
+
+/* The daemon's words become a C string: cut to size, without control characters. */
+static void copy_text(char *to, size_t size, ProtobufCBinaryData from)
+{
+	size_t n = from.len < size - 1 ? from.len : size - 1;
+
+	for (size_t i = 0; i < n; i++)
+		to[i] = from.data[i] < ' ' || from.data[i] == 0x7f ? '?' : (char)from.data[i];
+	to[n] = '\0';
+}
+
+static int fail_as_told(struct hugepool *pool, const Hugepool__V1__Error *told)
+{
+	struct hugepool_error *error = &pool->error;
+	uint64_t page_bytes = 0;
+	int r = request_errno(told->code);
+
+	*error = (struct hugepool_error){.error = -r, .index = told->index};
+	copy_text(error->message, sizeof(error->message), told->message);
+	if (!error->message[0])
+		handle_fail(pool, r, "the daemon answers: %s", hp_message_code_name(told->code));
+	copy_text(error->zone, sizeof(error->zone), told->zone);
+	for (size_t i = 0; i < pool->nr_windows; i++)
+		if (strcmp(pool->windows[i].name, error->zone) == 0)
+			page_bytes = pool->windows[i].page_bytes;
+	error->asked_bytes = told->asked_pages * page_bytes;
+	error->free_bytes = told->free_pages * page_bytes;
+	error->leasable_bytes = told->leasable_pages * page_bytes;
+	error->limit_bytes = told->limit_pages * page_bytes;
+	error->largest_bytes = told->largest_pages * page_bytes;
+	return r;
+}
+
+static int fail_broken(struct hugepool *pool, int error)
+{
+	switch (error) {
+	case -ETIMEDOUT:
+		return handle_fail(pool, error, "no reply from the daemon within %d ms",
+				   pool->connection.timeout_ms);
+	case -ECONNRESET:
+		return handle_fail(pool, error, "the connection to the daemon is lost");
+	case -EMSGSIZE:
+		return handle_fail(pool, error, "the request is too long for a frame");
+	default:
+		return handle_fail(pool, error, "the daemon does not keep to the protocol");
+	}
+}
+
+int request_fail_protocol(struct hugepool *pool)
+{
+	return fail_broken(pool, connection_break(&pool->connection, -EPROTO));
+}
+
+/* --- what comes unasked ----------------------------------------------------------------------- */
+
+static int take_blocks(struct hugepool *pool, const Hugepool__V1__Blocks *blocks)
+{
+	struct window *window = handle_window(pool, blocks->zone);
+	bool keep_fd = pool->keep_fds || pool->flags & HUGEPOOL_KEEP_FDS;
+
+	if (!window)
+		return -EPROTO;
+	for (size_t i = 0; i < blocks->n_blocks; i++) {
+		struct hp_wire_block block = hp_wire_get_block(blocks->blocks[i]);
+		int fd = connection_take_fd(&pool->connection), r;
+
+		if (fd < 0 && !pool->connection.fds_lost)
+			return -EPROTO;
+		if (block.index >= window->nr_blocks) {
+			if (fd >= 0)
+				close(fd);
+			return -EPROTO;
+		}
+		r = window_add_block(window, block, fd, keep_fd);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int retire_blocks(struct hugepool *pool, const Hugepool__V1__Blocks *blocks)
+{
+	struct window *window = handle_window(pool, blocks->zone);
+	struct release release = {.n = 0};
+
+	if (!window)
+		return -EPROTO;
+	for (size_t i = 0; i < blocks->n_blocks; i++) {
+		struct hp_wire_block wire = hp_wire_get_block(blocks->blocks[i]);
+
+		if (wire.index >= window->nr_blocks)
+			return -EPROTO;
+		if (window->blocks[wire.index].state == BLOCK_UNKNOWN ||
+		    window->blocks[wire.index].generation != wire.generation)
+			continue; /* let go of already */
+		window->blocks[wire.index].retired = true;
+		request_release(pool, &release, window, wire.index * window->block_pages, 1, true);
+	}
+	request_release_flush(pool, &release);
+	return 0;
+}
+
+static int handle_unasked(struct hugepool *pool, const struct hp_frame *frame)
+{
+	const ProtobufCMessageDescriptor *descriptor = hp_message_descriptor(frame->type);
+	const ProtobufCMessage *message;
+	int r;
+
+	if (!descriptor)
+		return 0; /* of a later protocol */
+	r = hp_message_unpack(pool->connection.arena, descriptor, frame, &message);
+	if (r < 0)
+		return -EPROTO;
+	switch (frame->type) {
+	case TYPE(BLOCKS):
+		return take_blocks(pool, (const Hugepool__V1__Blocks *)message);
+	case TYPE(BLOCK_RETIRED):
+		return retire_blocks(pool, (const Hugepool__V1__Blocks *)message);
+	case TYPE(ERROR):
+		/* Its last word. */
+		connection_break(&pool->connection, -ECONNRESET);
+		return fail_as_told(pool, (const Hugepool__V1__Error *)message);
+	default:
+		return 0;
+	}
+}
+
+/* --- exchanges -------------------------------------------------------------------------------- */
+
+/* Reads until the reply with this tag is there. */
+static int await(struct hugepool *pool, uint16_t tag, struct hp_frame *ret)
+{
+	for (;;) {
+		int r = connection_receive(&pool->connection, ret);
+
+		if (r < 0)
+			return fail_broken(pool, r);
+		if (ret->tag == tag)
+			return 0;
+		if (ret->tag >= TAG_RELEASE)
+			continue;
+		if (ret->tag != 0)
+			return request_fail_protocol(pool);
+		r = handle_unasked(pool, ret);
+		if (r == -EPROTO)
+			return request_fail_protocol(pool);
+		if (r < 0)
+			return r;
+	}
+}
+
+int request_exchange(struct hugepool *pool, uint8_t type, const ProtobufCMessage *message,
+		     uint8_t reply_type, const ProtobufCMessage **ret)
+{
+	uint16_t tag = pool->last_tag = (uint16_t)(pool->last_tag % TAG_REQUEST_MAX + 1);
+	const ProtobufCMessage *reply;
+	struct hp_frame frame;
+	int r;
+
+	if (pool->connection.broken)
+		return fail_broken(pool, -ECONNRESET);
+	connection_begin(&pool->connection);
+	r = connection_send(&pool->connection, type, tag, message);
+	if (r < 0)
+		return fail_broken(pool, r);
+	r = await(pool, tag, &frame);
+	if (r < 0)
+		return r;
+
+	if (frame.type != reply_type && frame.type != TYPE(ERROR))
+		return request_fail_protocol(pool);
+	r = hp_message_unpack(pool->connection.arena, hp_message_descriptor(frame.type), &frame,
+			      &reply);
+	if (r < 0)
+		return request_fail_protocol(pool);
+	if (frame.type == TYPE(ERROR))
+		return fail_as_told(pool, (const Hugepool__V1__Error *)reply);
+	if (ret)
+		*ret = reply;
+	return 0;
+}
+
+/* Whether it is to go: it holds nothing, and nobody wants it to stay. */
+static bool leaves(const struct hugepool *pool, const struct block *block, bool unusable)
+{
+	if (block->ranges)
+		return false;
+	if (block->state == BLOCK_MAPPED)
+		return block->retired || !(pool->flags & HUGEPOOL_KEEP_BLOCKS);
+	return unusable;
+}
+
+void request_release_flush(struct hugepool *pool, struct release *release)
+{
+	Hugepool__V1__Blocks blocks = HUGEPOOL__V1__BLOCKS__INIT;
+
+	if (release->n == 0)
+		return;
+	blocks.zone = release->window->id;
+	blocks.n_blocks = release->n;
+	blocks.blocks = release->words;
+	/* A failure breaks the connection; the next exchange tells. */
+	(void)connection_send(&pool->connection, TYPE(RELEASE_BLOCK), TAG_RELEASE, &blocks.base);
+	release->n = 0;
+}
+
+void request_release(struct hugepool *pool, struct release *release, struct window *window,
+		     uint32_t page, uint32_t pages, bool unusable)
+{
+	uint32_t last = (page + pages - 1) / window->block_pages;
+
+	for (uint32_t i = page / window->block_pages; i <= last; i++) {
+		const struct hp_wire_block wire = {
+			.index = i,
+			.generation = window->blocks[i].generation,
+		};
+
+		if (!leaves(pool, &window->blocks[i], unusable) || window_drop_block(window, i) < 0)
+			continue;
+		if (release->n == HP_BLOCKS_MAX || release->window != window)
+			request_release_flush(pool, release);
+		release->window = window;
+		release->words[release->n++] = hp_wire_put_block(wire);
+	}
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests and their replies, and what the daemon says in between. The caller has the handle's
+ * mutex (or the handle to itself).
+ */
+#pragma once
+
+#include "client/handle.h"
+
+/*
+ * One exchange. reply_type: the reply wanted; the message is borrowed from the connection until the
+ * next exchange. Return: 0 or -errno, with the handle's error written. What leaves the stream out
+ * of step breaks the connection: -ECONNRESET from then on.
+ */
+int request_exchange(struct hugepool *pool, uint8_t type, const ProtobufCMessage *message,
+		     uint8_t reply_type, const ProtobufCMessage **ret);
+
+/* Blocks on their way out, told in as few frames as there can be. */
+struct release {
+	struct window *window;
+	size_t n;
+	uint64_t words[HP_BLOCKS_MAX];
+};
+
+/*
+ * Lets go of the blocks of these pages that hold no range and are not to be kept. unusable: also of
+ * those we could not use. The daemon hears of them by request_release_flush() at the latest.
+ */
+void request_release(struct hugepool *pool, struct release *release, struct window *window,
+		     uint32_t page, uint32_t pages, bool unusable);
+
+/* Sends what is left, without waiting for the answer. */
+void request_release_flush(struct hugepool *pool, struct release *release);
+
+/* The daemon has broken the protocol: so is the connection. Return: -EPROTO. */
+int request_fail_protocol(struct hugepool *pool);
+
+/* The -errno that stands for an error of the wire. */
+int request_errno(Hugepool__V1__Code code);

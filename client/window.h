@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A zone as its client sees it: its shape, its blocks, and where they are in our address space.
+ *
+ * Pages are numbered as on the wire. No locks here, no socket: the handle has both.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/message.h"
+
+enum block_state {
+	BLOCK_UNKNOWN, /* we have nothing of it; the daemon sends a descriptor when it is needed */
+	BLOCK_ABSENT,  /* its descriptor was sent and we could not use it: .error tells why */
+	BLOCK_MAPPED,  /* mapped, or (without a window) its descriptor is kept for mapping */
+};
+
+struct block {
+	uint64_t generation;
+	uint32_t ranges; /* of this handle that lie in it */
+	int fd;		 /* -1: not kept */
+	int error;	 /* of BLOCK_ABSENT, -errno */
+	enum block_state state;
+	bool retired; /* to be let go of with its last range */
+};
+
+struct window {
+	char name[HP_NAME_MAX + 1];
+	uint8_t id; /* the zone's number in ranges */
+	uint64_t page_bytes, block_bytes;
+	uint32_t pages, block_pages, nr_blocks;
+	uint64_t alignment; /* of base, bytes */
+	uint8_t *base;	    /* where page 0 is; NULL: not reserved */
+	bool per_range; /* there was no room for the whole zone: each range is mapped by itself */
+	bool inherit;	/* children of fork() get the mappings */
+	struct block *blocks;
+};
+
+/*
+ * Takes the shape of a zone from the daemon's words. Return: 0; -EPROTO if they make no sense;
+ * -ENOMEM. Needs window_deinit() only on success.
+ */
+int window_init(struct window *window, const Hugepool__V1__Zone *zone, bool inherit);
+
+/*
+ * Forgets everything. unmap: also the mappings (not in a child of fork(), whose address space may
+ * have something else there).
+ */
+void window_deinit(struct window *window, bool unmap);
+
+/* Finds address space for the whole zone, once. If there is none, ranges are mapped one by one. */
+void window_reserve(struct window *window);
+
+/*
+ * A block's descriptor has come; it is consumed, and closed unless keep_fd. What cannot be used
+ * makes the block BLOCK_ABSENT. fd -1: it was lost on the way. Return: 0, or -EPROTO if ranges lie
+ * in another life of the block.
+ */
+int window_add_block(struct window *window, struct hp_wire_block block, int fd, bool keep_fd);
+
+/*
+ * Lets go of a block that has no ranges: unmapped, closed, BLOCK_UNKNOWN. Return: 0; -ENOMEM if the
+ * kernel cannot even do that, and nothing has changed.
+ */
+int window_drop_block(struct window *window, uint32_t index);
+
+/*
+ * Makes pages accessible, aligned to `alignment` bytes, and counts the range in its blocks. Return:
+ * 0; -EAGAIN if a block's descriptor never came, or why a block is absent; -ENOMEM.
+ */
+int window_map_range(struct window *window, uint32_t page, uint32_t pages, uint64_t alignment,
+		     void **ret);
+
+/* The opposite. */
+void window_unmap_range(struct window *window, uint32_t page, uint32_t pages, void *address);
