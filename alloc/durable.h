@@ -8,7 +8,7 @@
  * a file mapped at any address. Layout in memory: nr_blocks block words, then nr_pages lease words.
  *
  *   lease word   [63:40] generation  [39:22] holder slot  [21:2] length in pages  [1:0] state
- *   block word   [63:24] generation  [23:8] owner         [7:4] 0                 [3:0] state
+ *   block word   [63:24] generation  [23:8] owner  [7:5] 0  [4] exclusive           [3:0] state
  *
  * A freed lease word keeps its generation and clears the rest; a new lease has the generation of
  * its head word plus one.
@@ -46,6 +46,7 @@ struct hp_lease_word {
 struct hp_block_word {
 	uint64_t generation; /* 40 bits */
 	uint32_t owner;	     /* 16 bits */
+	bool exclusive;	     /* of one lease that has the block to itself, for this life */
 	enum hp_block_state state;
 };
 
@@ -69,7 +70,8 @@ static inline struct hp_lease_word hp_lease_decode(uint64_t word)
 static inline uint64_t hp_block_encode(struct hp_block_word w)
 {
 	return (w.generation & HP_BLOCK_GENERATION_MAX) << 24 |
-	       (uint64_t)(w.owner & HP_OWNER_MAX) << 8 | (uint64_t)w.state;
+	       (uint64_t)(w.owner & HP_OWNER_MAX) << 8 | (uint64_t)w.exclusive << 4 |
+	       (uint64_t)w.state;
 }
 
 static inline struct hp_block_word hp_block_decode(uint64_t word)
@@ -77,6 +79,7 @@ static inline struct hp_block_word hp_block_decode(uint64_t word)
 	return (struct hp_block_word){
 		.generation = word >> 24,
 		.owner = (uint32_t)(word >> 8) & HP_OWNER_MAX,
+		.exclusive = word >> 4 & 1,
 		.state = (enum hp_block_state)(word & 15),
 	};
 }

@@ -1,1 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The life of a zone, and granting.
+ *
+ * The two functions that matter for speed, a grant and a free served by the caller's cache, stand
+ * at the front and touch three things: the cache, the lease word, and lines that nobody writes (the
+ * zone's geometry, the block word). Everything else takes the zone lock.
+ */
 #include "alloc/zone.h"
+
+#include "alloc/buddy.h"
+#include "alloc/contig.h"
+#include "alloc/lease.h"
+#include "alloc/pageblock.h"
+#include "alloc/pcp.h"
+#include "alloc/zone-setup.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* --- life --- */
+
+static size_t round_up(size_t bytes)
+{
+	return (bytes + 63) & ~(size_t)63;
+}
+
+/* Where the parts of scratch memory begin. */
+struct layout {
+	size_t owners, bad, mark, refs, bytes;
+	uint32_t owner_stride;
+};
+
+static struct layout layout_of(const struct hp_zone_config *config)
+{
+	unsigned order = config->pageblock_order < HP_AREA_MAX_ORDER ? config->pageblock_order
+								     : HP_AREA_MAX_ORDER;
+	uint64_t nr_areas = ((uint64_t)config->nr_pages + (1u << order) - 1) >> order;
+	size_t bitmap = ((size_t)config->nr_pages + 63) / 64 * sizeof(uint64_t);
+	struct layout l;
+
+	l.owner_stride = (uint32_t)(sizeof(struct hp_owner) +
+				    (config->max_order + 1u) * sizeof(uint32_t) + 7) &
+			 ~7u;
+	l.owners = nr_areas * sizeof(struct hp_area);
+	l.bad = l.owners + (size_t)config->nr_owners * l.owner_stride;
+	l.mark = l.bad + bitmap;
+	l.refs = l.mark + bitmap;
+	l.bytes = round_up(l.refs + (config->refcounts ? config->nr_pages * sizeof(uint16_t) : 0));
+	return l;
+}
+
+static uint32_t nr_blocks_of(const struct hp_zone_config *config)
+{
+	return (uint32_t)(((uint64_t)config->nr_pages + (UINT64_C(1) << config->pageblock_order) -
+			   1) >>
+			  config->pageblock_order);
+}
+
+int hp_zone_sizes(const struct hp_zone_config *config, size_t *ret_durable_bytes,
+		  size_t *ret_scratch_bytes)
+{
+	if (config->nr_pages == 0 || config->nr_pages > HP_ZONE_MAX_PAGES ||
+	    config->nr_owners == 0 || config->nr_owners > HP_OWNER_MAX + 1 ||
+	    config->pageblock_order > config->max_order || config->max_order > HP_MAX_ORDER)
+		return -EINVAL;
+	*ret_durable_bytes =
+		round_up(((size_t)nr_blocks_of(config) + config->nr_pages) * sizeof(hp_word_t));
+	*ret_scratch_bytes = layout_of(config).bytes;
+	return 0;
+}
+
+size_t hp_zone_struct_size(void)
+{
+	return sizeof(struct hp_zone);
+}
+
+int hp_zone_setup(struct hp_zone *zone, const struct hp_zone_config *config, void *durable,
+		  void *scratch)
+{
+	size_t durable_bytes, scratch_bytes;
+	struct layout l;
+	int r = hp_zone_sizes(config, &durable_bytes, &scratch_bytes);
+
+	if (r)
+		return r;
+	if ((uintptr_t)durable % 64 || (uintptr_t)scratch % 64)
+		return -EINVAL;
+	l = layout_of(config);
+	memset(zone, 0, sizeof(*zone));
+	memset(scratch, 0, scratch_bytes);
+	zone->config = *config;
+	zone->area_order = config->pageblock_order < HP_AREA_MAX_ORDER ? config->pageblock_order
+								       : HP_AREA_MAX_ORDER;
+	zone->nr_blocks = nr_blocks_of(config);
+	zone->nr_areas = (config->nr_pages + hp_area_pages(zone) - 1) >> zone->area_order;
+	zone->blocks = durable;
+	zone->leases = zone->blocks + zone->nr_blocks;
+	zone->areas = scratch;
+	zone->owners = (char *)scratch + l.owners;
+	zone->owner_stride = l.owner_stride;
+	zone->bad = (uint64_t *)(void *)((char *)scratch + l.bad);
+	zone->mark = (uint64_t *)(void *)((char *)scratch + l.mark);
+	if (config->refcounts)
+		zone->refs = (uint16_t *)(void *)((char *)scratch + l.refs);
+	zone->default_batch = hp_pcp_default_batch(config);
+	zone->pcp_capacity = hp_pcp_default_capacity(config);
+	hp_zone_set_drain_variant(zone, HP_DRAIN_DEFAULT);
+	hp_lock_init(&zone->lock);
+	hp_lock_init(&zone->registry);
+	for (uint32_t i = 0; i < config->nr_owners; i++) {
+		struct hp_owner *owner = hp_owner_get(zone, i);
+
+		owner->account = i;
+		owner->limit = HP_UNLIMITED;
+		for (unsigned k = 0; k <= config->max_order; k++)
+			owner->heads[k] = HP_AREA_NONE;
+	}
+	return 0;
+}
+
+int hp_zone_init(struct hp_zone *zone, const struct hp_zone_config *config, void *durable,
+		 void *scratch)
+{
+	int r = hp_zone_setup(zone, config, durable, scratch);
+
+	if (r)
+		return r;
+	/* Blocks first: a lease word means nothing while they are offline. */
+	for (uint32_t b = 0; b < zone->nr_blocks; b++)
+		hp_durable_store(&zone->blocks[b], 0);
+	for (hp_pfn_t pfn = 0; pfn < config->nr_pages; pfn++)
+		hp_durable_store(&zone->leases[pfn], 0);
+	for (uint32_t b = 0; b < zone->nr_blocks; b++) {
+		hp_pageblock_count(zone, b, hp_block_get(zone, b), 1);
+		hp_pageblock_reset(zone, b, HP_BLOCK_OFFLINE);
+	}
+	return 0;
+}
+
+void hp_zone_deinit(struct hp_zone *zone)
+{
+	(void)zone; /* a futex is nothing but its word */
+}
+
+void hp_zone_set_bad_page_fn(struct hp_zone *zone, hp_bad_page_fn fn, void *userdata)
+{
+	hp_zone_lock(zone);
+	zone->bad_fn = fn;
+	zone->bad_userdata = userdata;
+	hp_zone_unlock(zone);
+}
+
+/* --- granting --- */
+
+#define FLAGS_ALL (HP_ALLOC_ZEROED | HP_ALLOC_EXCLUSIVE | HP_ALLOC_NO_CLAIM | HP_ALLOC_SHARED)
+#define FLAGS_HIT (HP_ALLOC_ZEROED | HP_ALLOC_NO_CLAIM) /* of what a cache can serve */
+
+static bool request_possible(const struct hp_zone *zone, const struct hp_request *request)
+{
+	return request->owner - 1 < zone->config.nr_owners - 1 && request->slot - 1 < HP_SLOT_MAX &&
+	       request->pages - 1 < HP_RANGE_MAX_PAGES &&
+	       (request->align & (request->align - 1)) == 0 && !(request->flags & ~FLAGS_ALL) &&
+	       (!(request->flags & HP_ALLOC_SHARED) || zone->refs);
+}
+
+/* The list of the cache that can serve the request, or -1. */
+static inline int cache_index(const struct hp_zone *zone, const struct hp_pcp *pcp,
+			      const struct hp_request *request)
+{
+	if (!pcp || pcp->zone != zone || pcp->owner != request->owner ||
+	    (request->flags & ~FLAGS_HIT) || request->align > request->pages)
+		return -1;
+	return hp_pcp_index(pcp, request->pages);
+}
+
+static inline void fill_grant(const struct hp_zone *zone, struct hp_grant *ret, hp_pfn_t pfn,
+			      uint32_t pages, uint32_t generation, bool zeroed)
+{
+	ret->range.pfn = pfn;
+	ret->range.pages = pages;
+	ret->range.generation = generation;
+	ret->range.zone = zone->config.id;
+	ret->zeroed = zeroed;
+}
+
+/* An order, if the request can be one chunk of the buddy lists; else HP_ORDER_NONE. */
+static unsigned chunk_order(const struct hp_zone *zone, const struct hp_request *request)
+{
+	unsigned order = (unsigned)__builtin_ctz(request->pages);
+
+	if ((request->pages & (request->pages - 1)) != 0 || request->align > request->pages ||
+	    order > zone->config.max_order)
+		return HP_ORDER_NONE;
+	return order;
+}
+
+/* Blocks claimed by the call that is under way have the bit of their first page in mark[]. */
+static void claim(struct hp_zone *zone, uint32_t block, const struct hp_request *request)
+{
+	hp_pfn_t pfn = hp_block_pfn(zone, block);
+
+	hp_pageblock_claim(zone, block, request->owner, request->flags & HP_ALLOC_EXCLUSIVE);
+	zone->mark[pfn / 64] |= UINT64_C(1) << pfn % 64;
+}
+
+/* Forgets which blocks were claimed or, to undo it, gives them back. */
+static void claimed(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages, bool undo)
+{
+	uint32_t last = hp_block_of(zone, pfn + pages - 1);
+
+	for (uint32_t b = hp_block_of(zone, pfn); b <= last; b++) {
+		hp_pfn_t first = hp_block_pfn(zone, b);
+
+		if (!hp_page_bit(zone->mark, first))
+			continue;
+		if (undo && hp_pageblock_free_pages(zone, b) != hp_block_pages(zone, b))
+			continue; /* another range of the call still has a part of it */
+		zone->mark[first / 64] &= ~(UINT64_C(1) << first % 64);
+		if (undo)
+			hp_pageblock_unclaim(zone, b);
+	}
+}
+
+/* Claims the clean block with the smallest chunk that holds this order. */
+static int claim_chunk(struct hp_zone *zone, const struct hp_request *request, unsigned order)
+{
+	uint32_t a = hp_buddy_peek(zone, HP_OWNER_NONE, order);
+	int r;
+
+	if (request->flags & HP_ALLOC_NO_CLAIM || a == HP_AREA_NONE)
+		return HP_NO_ROOM;
+	r = hp_account_check(zone, request->owner, 1);
+	if (r == 0)
+		claim(zone, hp_block_of(zone, hp_area_pfn(zone, a)), request);
+	return r;
+}
+
+/* Takes the pages for one range and claims what that needs. Under the zone lock. */
+static int take(struct hp_zone *zone, const struct hp_request *request, hp_pfn_t *ret_pfn,
+		bool *ret_zero)
+{
+	const struct hp_owner *owner = hp_owner_get(zone, request->owner);
+	bool exclusive = request->flags & HP_ALLOC_EXCLUSIVE;
+	bool want_zero = request->flags & HP_ALLOC_ZEROED;
+	unsigned order = chunk_order(zone, request);
+	struct hp_place place;
+	int r;
+
+	if (!exclusive && order != HP_ORDER_NONE) {
+		*ret_pfn = hp_buddy_take(zone, request->owner, order, want_zero, ret_zero);
+		if (*ret_pfn != HP_PFN_NONE)
+			return 0;
+	}
+	if (!exclusive && order != 0 && owner->free_pages >= request->pages &&
+	    hp_contig_find(zone, request->owner, request->pages, request->align, HP_CONTIG_OWN,
+			   &place)) {
+		*ret_pfn = place.pfn;
+		*ret_zero = hp_buddy_take_range(zone, place.pfn, request->pages);
+		return 0;
+	}
+	if (!exclusive && order <= zone->config.pageblock_order) {
+		r = claim_chunk(zone, request, order);
+		if (r)
+			return r;
+		*ret_pfn = hp_buddy_take(zone, request->owner, order, want_zero, ret_zero);
+		assert(*ret_pfn != HP_PFN_NONE);
+		return 0;
+	}
+	if (request->flags & HP_ALLOC_NO_CLAIM ||
+	    !hp_contig_find(zone, request->owner, request->pages, request->align,
+			    exclusive ? HP_CONTIG_CLEAN : HP_CONTIG_ANY, &place))
+		return HP_NO_ROOM;
+	r = hp_account_check(zone, request->owner, place.claims);
+	if (r)
+		return r;
+	for (uint32_t b = hp_block_of(zone, place.pfn);
+	     b <= hp_block_of(zone, place.pfn + request->pages - 1); b++)
+		if (hp_block_get(zone, b).state == HP_BLOCK_CLEAN)
+			claim(zone, b, request);
+	*ret_pfn = place.pfn;
+	*ret_zero = hp_buddy_take_range(zone, place.pfn, request->pages);
+	return 0;
+}
+
+/* Makes a lease of pages that were taken; their blocks are live. */
+static void grant(struct hp_zone *zone, const struct hp_request *request, struct hp_grant *ret)
+{
+	hp_pfn_t pfn = ret->range.pfn;
+
+	if (request->flags & HP_ALLOC_SHARED)
+		for (uint32_t i = 0; i < request->pages; i++)
+			zone->refs[pfn + i] = 1;
+	fill_grant(zone, ret, pfn, request->pages,
+		   hp_lease_grant(zone, pfn, request->pages, request->slot), ret->zeroed);
+}
+
+static int alloc_slow(struct hp_zone *zone, const struct hp_request *request, struct hp_grant *ret)
+{
+	struct hp_grant g;
+	int r;
+
+	hp_zone_lock(zone);
+	r = take(zone, request, &g.range.pfn, &g.zeroed);
+	if (r == 0) {
+		claimed(zone, g.range.pfn, request->pages, false);
+		grant(zone, request, &g);
+		zone->grants++;
+		*ret = g;
+	}
+	hp_zone_unlock(zone);
+	return r;
+}
+
+/* Fills an empty list; claims a block if a single page is wanted and the owner has none. */
+static bool refill(struct hp_zone *zone, struct hp_pcp *pcp, unsigned index,
+		   const struct hp_request *request)
+{
+	bool filled;
+
+	hp_zone_lock(zone);
+	filled = hp_pcp_refill(pcp, index);
+	if (!filled && index == 0 && claim_chunk(zone, request, 0) == 0) {
+		uint32_t a = hp_buddy_peek(zone, request->owner, 0);
+
+		claimed(zone, hp_area_pfn(zone, a), 1, false);
+		filled = hp_pcp_refill(pcp, index);
+	}
+	hp_zone_unlock(zone);
+	return filled;
+}
+
+int hp_zone_alloc(struct hp_zone *zone, struct hp_pcp *pcp, const struct hp_request *request,
+		  struct hp_grant *ret)
+{
+	int index;
+
+	if (__builtin_expect(!request_possible(zone, request), 0))
+		return -EINVAL;
+	index = cache_index(zone, pcp, request);
+	if (index < 0 || !hp_bias_try(&pcp->lock))
+		return alloc_slow(zone, request, ret);
+	if (__builtin_expect(hp_pcp_list_nr(&pcp->list[index]) == 0, 0)) {
+		if (!refill(zone, pcp, (unsigned)index, request)) {
+			hp_bias_leave(&pcp->lock);
+			return alloc_slow(zone, request, ret);
+		}
+	}
+	if (request->flags & HP_ALLOC_ZEROED)
+		hp_pcp_prefer_zero(pcp, (unsigned)index);
+
+	hp_entry_t entry = hp_pcp_pop(pcp, (unsigned)index);
+	hp_pfn_t pfn = hp_entry_pfn(entry);
+	uint32_t generation = hp_lease_store(zone, pfn, request->pages, request->slot);
+
+	hp_pcp_bump(&pcp->hits);
+	hp_bias_leave(&pcp->lock);
+	fill_grant(zone, ret, pfn, request->pages, generation, entry & HP_ENTRY_ZERO);
+	return 0;
+}
+
+/* Gives taken pages back as if they had never been taken. */
+static void untake(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages, bool zero)
+{
+	for (uint32_t i = 0; i < pages; i++)
+		hp_buddy_free(zone, pfn + i, 0, zero);
+}
+
+/* Can the lists and clean blocks give n chunks of this order? */
+static int chunks_possible(struct hp_zone *zone, const struct hp_request *request, unsigned order,
+			   uint32_t n)
+{
+	uint32_t have = hp_buddy_count(zone, request->owner, order, n);
+	uint32_t per_block = 1u << (zone->config.pageblock_order - order);
+
+	if (have >= n)
+		return 0;
+	if (request->flags & HP_ALLOC_NO_CLAIM ||
+	    hp_buddy_count(zone, HP_OWNER_NONE, order, n - have) < n - have)
+		return HP_NO_ROOM;
+	return hp_account_check(zone, request->owner, (n - have + per_block - 1) / per_block);
+}
+
+int hp_zone_alloc_bulk(struct hp_zone *zone, struct hp_pcp *pcp, const struct hp_request *request,
+		       struct hp_grant *ret, size_t n)
+{
+	size_t cached = 0, taken;
+	unsigned order;
+	int index, r = 0;
+
+	if (!request_possible(zone, request) || n == 0 || n > HP_BULK_MAX)
+		return -EINVAL;
+	index = cache_index(zone, pcp, request);
+	if (index >= 0 && !hp_bias_try(&pcp->lock))
+		index = -1;
+	for (; index >= 0 && cached < n && hp_pcp_list_nr(&pcp->list[index]); cached++) {
+		if (request->flags & HP_ALLOC_ZEROED)
+			hp_pcp_prefer_zero(pcp, (unsigned)index);
+		hp_entry_t entry = hp_pcp_pop(pcp, (unsigned)index);
+
+		ret[cached].range.pfn = hp_entry_pfn(entry);
+		ret[cached].zeroed = entry & HP_ENTRY_ZERO;
+	}
+
+	taken = cached;
+	hp_zone_lock(zone);
+	order = chunk_order(zone, request);
+	if (order == 0)
+		r = chunks_possible(zone, request, order, (uint32_t)(n - cached));
+	while (r == 0 && taken < n) {
+		r = take(zone, request, &ret[taken].range.pfn, &ret[taken].zeroed);
+		taken += r == 0;
+	}
+	for (size_t i = cached; r && i < taken; i++)
+		untake(zone, ret[i].range.pfn, request->pages, ret[i].zeroed);
+	for (size_t i = cached; i < taken; i++)
+		claimed(zone, ret[i].range.pfn, request->pages, r != 0);
+	for (size_t i = 0; r == 0 && i < n; i++)
+		grant(zone, request, &ret[i]);
+	if (r == 0)
+		zone->grants += n;
+	hp_zone_unlock(zone);
+
+	while (r && cached > 0) {
+		cached--;
+		hp_pcp_push(pcp, (unsigned)index,
+			    hp_entry(ret[cached].range.pfn, (unsigned)__builtin_ctz(request->pages),
+				     ret[cached].zeroed));
+	}
+	if (index >= 0)
+		hp_bias_leave(&pcp->lock);
+	return r;
+}

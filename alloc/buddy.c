@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The buddy lists.
+ *
+ * Designed for few cache lines under the lock. The usual free page is a structure that is linked
+ * into a list by its neighbours' addresses, so that each page given back touches its own line, its
+ * buddy's and those of two list neighbours. Here a page is a bit in its area's word, its buddy is
+ * in the same word, and the area moves to another list only when its largest chunk changes order:
+ * most pages given back in random order touch one line and store one word.
+ *
+ * An area is listed by its *largest* chunk. A request for a small chunk thus goes to the area whose
+ * largest chunk is the smallest that will do, and there to its smallest chunk that will do.
+ * Compared with one list per order over all chunks, fuller areas are filled up first and large
+ * chunks are broken later, for a quarter of the list work.
+ *
+ * Above the area (order a) chunks are runs of wholly free areas. Only the head's order says so; the
+ * others of a run are on no list. Two runs merge when they are buddies of one order and one owner;
+ * so nothing ever merges across owners, and the border of a zone needs no special case.
+ */
+#include "alloc/buddy.h"
+
+/* Areas looked at for one that is zero before a dirty one is taken. */
+#define ZERO_LOOKS 16u
+
+static void list_add(struct hp_zone *zone, struct hp_owner *owner, uint32_t a, unsigned order)
+{
+	struct hp_area *area = &zone->areas[a];
+	uint32_t next = owner->heads[order];
+
+	area->next = next;
+	area->prev = HP_AREA_NONE;
+	area->order = (uint8_t)order;
+	if (next != HP_AREA_NONE)
+		zone->areas[next].prev = a;
+	owner->heads[order] = a;
+	owner->nonempty |= 1u << order;
+}
+
+static void list_del(struct hp_zone *zone, struct hp_owner *owner, uint32_t a)
+{
+	struct hp_area *area = &zone->areas[a];
+
+	if (area->next != HP_AREA_NONE)
+		zone->areas[area->next].prev = area->prev;
+	if (area->prev != HP_AREA_NONE) {
+		zone->areas[area->prev].next = area->next;
+	} else {
+		owner->heads[area->order] = area->next;
+		if (area->next == HP_AREA_NONE)
+			owner->nonempty &= ~(1u << area->order);
+	}
+	area->order = HP_ORDER_NONE;
+}
+
+/* Lists an area by what is free in it after something was taken; never a whole area. */
+static void relist(struct hp_zone *zone, struct hp_owner *owner, uint32_t a)
+{
+	struct hp_area *area = &zone->areas[a];
+	uint8_t order = hp_bits_largest(area->free);
+
+	if (order == area->order || area->closed)
+		return;
+	if (area->order != HP_ORDER_NONE)
+		list_del(zone, owner, a);
+	if (order != HP_ORDER_NONE)
+		list_add(zone, owner, a, order);
+}
+
+/* Lists a run of this order that is on no list yet, merged with its buddies. */
+static void list_run(struct hp_zone *zone, struct hp_owner *owner, uint32_t a, unsigned order)
+{
+	uint32_t number = zone->areas[a].owner;
+
+	while (order < zone->config.max_order) {
+		uint32_t buddy = a ^ 1u << (order - zone->area_order);
+
+		if (buddy >= zone->nr_areas || zone->areas[buddy].order != order ||
+		    zone->areas[buddy].owner != number)
+			break;
+		list_del(zone, owner, buddy);
+		a &= buddy;
+		order++;
+	}
+	list_add(zone, owner, a, order);
+}
+
+/* Lists areas [a, end), parts of a run that has been taken off its list: no merging is possible. */
+static void list_pieces(struct hp_zone *zone, struct hp_owner *owner, uint32_t a, uint32_t end)
+{
+	while (a < end) {
+		unsigned order = zone->config.max_order - zone->area_order;
+
+		if (a != 0 && (unsigned)__builtin_ctz(a) < order)
+			order = (unsigned)__builtin_ctz(a);
+		while (1u << order > end - a)
+			order--;
+		list_add(zone, owner, a, order + zone->area_order);
+		a += 1u << order;
+	}
+}
+
+/* The head of the run that holds this wholly free area of an open block. */
+static uint32_t run_head(const struct hp_zone *zone, uint32_t a)
+{
+	for (unsigned k = zone->area_order; k <= zone->config.max_order; k++) {
+		uint32_t head = a & ~((1u << (k - zone->area_order)) - 1);
+
+		if (zone->areas[head].order == k)
+			return head;
+	}
+	assert(!"a free area of an open block is on no list");
+	return a;
+}
+
+/* Takes areas [first, last] off whatever lists and runs they are on; what is outside stays on. */
+static void unlist_areas(struct hp_zone *zone, uint32_t first, uint32_t last)
+{
+	for (uint32_t a = first; a <= last; a++) {
+		struct hp_area *area = &zone->areas[a];
+		struct hp_owner *owner = hp_owner_get(zone, area->owner);
+
+		if (area->closed || area->free == 0)
+			continue;
+		if (area->free != hp_bits(hp_area_pages(zone))) {
+			list_del(zone, owner, a);
+			continue;
+		}
+		uint32_t head = run_head(zone, a);
+		uint32_t end = head + (1u << (zone->areas[head].order - zone->area_order));
+
+		list_del(zone, owner, head);
+		if (head < first)
+			list_pieces(zone, owner, head, first);
+		if (end > last + 1)
+			list_pieces(zone, owner, last + 1, end);
+		a = end - 1;
+	}
+}
+
+void hp_buddy_unlink_block(struct hp_zone *zone, uint32_t block)
+{
+	unlist_areas(zone, hp_block_first_area(zone, block), hp_block_last_area(zone, block));
+}
+
+void hp_buddy_link_block(struct hp_zone *zone, uint32_t block)
+{
+	uint32_t last = hp_block_last_area(zone, block);
+
+	for (uint32_t a = hp_block_first_area(zone, block); a <= last; a++) {
+		struct hp_area *area = &zone->areas[a];
+		struct hp_owner *owner = hp_owner_get(zone, area->owner);
+
+		assert(area->order == HP_ORDER_NONE);
+		if (area->closed || area->free == 0)
+			continue;
+		if (area->free == hp_bits(hp_area_pages(zone)))
+			list_run(zone, owner, a, zone->area_order);
+		else
+			list_add(zone, owner, a, hp_bits_largest(area->free));
+	}
+}
+
+static void count_free(struct hp_zone *zone, struct hp_owner *owner, uint32_t pages)
+{
+	owner->free_pages += pages;
+	zone->free_pages += pages;
+}
+
+static void count_taken(struct hp_zone *zone, struct hp_owner *owner, uint32_t pages)
+{
+	owner->free_pages -= pages;
+	zone->free_pages -= pages;
+}
+
+/* Takes these bits of an area, all free; it may be on no list just now. Were they zero? */
+static bool take_bits(struct hp_area *area, uint64_t bits)
+{
+	bool zero = (area->zero & bits) == bits;
+
+	area->free &= ~bits;
+	area->zero &= ~bits;
+	return zero;
+}
+
+/* Is there, on the lists that can serve it, a zero chunk? An area that has it, or HP_AREA_NONE. */
+static uint32_t find_zero(struct hp_zone *zone, struct hp_owner *owner, unsigned order)
+{
+	unsigned looks = ZERO_LOOKS;
+
+	for (uint32_t lists = owner->nonempty >> order << order; lists; lists &= lists - 1) {
+		uint32_t a = owner->heads[__builtin_ctz(lists)];
+
+		for (; a != HP_AREA_NONE && looks != 0; a = zone->areas[a].next, looks--) {
+			unsigned in_area = order < zone->area_order ? order : zone->area_order;
+			uint64_t zero = zone->areas[a].free & zone->areas[a].zero;
+
+			if (hp_bits_find(zero, in_area) < 64)
+				return a;
+		}
+	}
+	return HP_AREA_NONE;
+}
+
+/* Takes a chunk of at least the area's order from the run headed by a. */
+static hp_pfn_t take_run(struct hp_zone *zone, struct hp_owner *owner, uint32_t a, unsigned order,
+			 bool *ret_zero)
+{
+	unsigned have = zone->areas[a].order;
+	uint32_t nr = 1u << (order - zone->area_order);
+	bool zero = true;
+
+	list_del(zone, owner, a);
+	while (have > order) {
+		have--;
+		list_add(zone, owner, a + (1u << (have - zone->area_order)), have);
+	}
+	for (uint32_t i = a; i < a + nr; i++)
+		zero &= take_bits(&zone->areas[i], zone->areas[i].free);
+	*ret_zero = zero;
+	return hp_area_pfn(zone, a);
+}
+
+hp_pfn_t hp_buddy_take(struct hp_zone *zone, uint32_t number, unsigned order, bool want_zero,
+		       bool *ret_zero)
+{
+	struct hp_owner *owner = hp_owner_get(zone, number);
+	uint32_t lists = owner->nonempty >> order << order;
+	uint32_t a = HP_AREA_NONE;
+
+	if (lists == 0)
+		return HP_PFN_NONE;
+	if (want_zero)
+		a = find_zero(zone, owner, order);
+	bool zero_found = a != HP_AREA_NONE;
+	if (!zero_found)
+		a = owner->heads[__builtin_ctz(lists)];
+	count_taken(zone, owner, 1u << order);
+	if (order >= zone->area_order)
+		return take_run(zone, owner, a, order, ret_zero);
+
+	struct hp_area *area = &zone->areas[a];
+
+	if (area->order > zone->area_order) {
+		/* Breaks a run: all but this area stays in runs. */
+		unsigned have = area->order;
+
+		list_del(zone, owner, a);
+		while (have > zone->area_order) {
+			have--;
+			list_add(zone, owner, a + (1u << (have - zone->area_order)), have);
+		}
+	}
+	uint64_t from = zero_found ? area->free & area->zero : area->free;
+	unsigned bit = hp_bits_find(from, order);
+
+	*ret_zero = take_bits(area, hp_bits(1u << order) << bit);
+	relist(zone, owner, a);
+	return hp_area_pfn(zone, a) + bit;
+}
+
+uint32_t hp_buddy_take_pages(struct hp_zone *zone, uint32_t number, uint32_t n, hp_entry_t *ret)
+{
+	struct hp_owner *owner = hp_owner_get(zone, number);
+	uint32_t got = 0;
+
+	while (got < n && owner->nonempty) {
+		uint32_t a = owner->heads[__builtin_ctz(owner->nonempty)];
+		struct hp_area *area = &zone->areas[a];
+		unsigned run = area->order;
+		uint64_t bits = area->free;
+
+		list_del(zone, owner, a);
+		while (run != HP_ORDER_NONE && run > zone->area_order) {
+			run--;
+			list_add(zone, owner, a + (1u << (run - zone->area_order)), run);
+		}
+		/* All of it; or, of the one that is not used up, its smallest chunks first. */
+		if ((uint32_t)__builtin_popcountll(bits) > n - got) {
+			uint64_t some = 0;
+
+			for (uint32_t left = n - got; left > 0; left--)
+				some |= UINT64_C(1) << hp_bits_find(bits & ~some, 0);
+			bits = some;
+		}
+		uint64_t zero = area->zero & bits;
+
+		take_bits(area, bits);
+		relist(zone, owner, a);
+		for (; bits != 0; bits &= bits - 1) {
+			unsigned bit = (unsigned)__builtin_ctzll(bits);
+
+			ret[got++] = hp_entry(hp_area_pfn(zone, a) + bit, 0, zero >> bit & 1);
+		}
+	}
+	count_taken(zone, owner, got);
+	return got;
+}
+
+bool hp_buddy_take_range(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages)
+{
+	uint32_t first = hp_area_of(zone, pfn), last = hp_area_of(zone, pfn + pages - 1);
+	struct hp_owner *owner = hp_owner_get(zone, zone->areas[first].owner);
+	bool zero = true;
+
+	unlist_areas(zone, first, last);
+	for (uint32_t a = first; a <= last; a++) {
+		hp_pfn_t start = hp_area_pfn(zone, a);
+		unsigned from = pfn > start ? pfn - start : 0;
+		uint64_t bits = hp_bits(hp_area_pages(zone)) & ~hp_bits(from);
+
+		if (pfn + pages - start < hp_area_pages(zone))
+			bits &= hp_bits(pfn + pages - start);
+		assert((zone->areas[a].free & bits) == bits);
+		zero &= take_bits(&zone->areas[a], bits);
+		relist(zone, owner, a);
+	}
+	count_taken(zone, owner, pages);
+	return zero;
+}
+
+/* Lists an area in which this chunk, smaller than the area, has just become free. */
+static inline void list_freed(struct hp_zone *zone, struct hp_owner *owner, uint32_t a,
+			      unsigned bit, unsigned order)
+{
+	struct hp_area *area = &zone->areas[a];
+
+	/* As far as its buddies within the area are free, it is part of a larger chunk. */
+	for (; order < zone->area_order; order++) {
+		uint64_t buddy = hp_bits(1u << order) << (bit ^ 1u << order);
+
+		if ((area->free & buddy) != buddy)
+			break;
+		bit &= ~(1u << order);
+	}
+	if (order < zone->area_order) {
+		if (area->order != HP_ORDER_NONE) {
+			if (area->order >= order)
+				return;
+			list_del(zone, owner, a);
+		}
+		list_add(zone, owner, a, order);
+		return;
+	}
+	if (area->order != HP_ORDER_NONE)
+		list_del(zone, owner, a);
+	list_run(zone, owner, a, order);
+}
+
+/* The pages of a chunk of which at least one failed its check. */
+static void free_checked(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool zero)
+{
+	for (hp_pfn_t end = pfn + (1u << order); pfn < end; pfn++) {
+		uint32_t a = hp_area_of(zone, pfn);
+		uint64_t bit = UINT64_C(1) << (pfn - hp_area_pfn(zone, a));
+
+		if (zone->areas[a].free & bit) {
+			hp_buddy_take_range(zone, pfn, 1);
+			hp_page_keep_out(zone, pfn, "freed while free");
+			/* It was free as well as held: there is one page, and it is out now. */
+			continue;
+		}
+		if (hp_page_bit(zone->bad, pfn)) {
+			hp_page_keep_out(zone, pfn, "broken");
+			continue;
+		}
+		hp_buddy_free(zone, pfn, 0, zero);
+	}
+}
+
+void hp_buddy_free(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool zero)
+{
+	uint32_t a = hp_area_of(zone, pfn);
+	struct hp_area *area = &zone->areas[a];
+	struct hp_owner *owner = hp_owner_get(zone, area->owner);
+	bool broken = zone->nr_broken != 0;
+
+	if (order < zone->area_order) {
+		unsigned bit = pfn - hp_area_pfn(zone, a);
+		uint64_t bits = hp_bits(1u << order) << bit;
+
+		if (__builtin_expect((area->free & bits) ||
+					     (broken && hp_page_bits(zone, zone->bad, a) & bits),
+				     0)) {
+			free_checked(zone, pfn, order, zero);
+			return;
+		}
+		area->free |= bits;
+		if (zero)
+			area->zero |= bits;
+		count_free(zone, owner, 1u << order);
+		if (!area->closed)
+			list_freed(zone, owner, a, bit, order);
+		return;
+	}
+
+	uint32_t end = a + (1u << (order - zone->area_order));
+	uint64_t full = hp_bits(hp_area_pages(zone));
+	unsigned closed = 0;
+
+	for (uint32_t i = a; i < end; i++) {
+		closed |= zone->areas[i].closed;
+		if (__builtin_expect(zone->areas[i].free != 0 ||
+					     (broken && hp_page_bits(zone, zone->bad, i)),
+				     0)) {
+			free_checked(zone, pfn, order, zero);
+			return;
+		}
+	}
+	for (uint32_t i = a; i < end; i++) {
+		zone->areas[i].free = full;
+		zone->areas[i].zero = zero ? full : 0;
+	}
+	count_free(zone, owner, 1u << order);
+	if (!closed) {
+		list_run(zone, owner, a, order);
+		return;
+	}
+	/* Some of its blocks are open and some are not: area by area. */
+	for (uint32_t i = a; i < end; i++)
+		if (!zone->areas[i].closed)
+			list_run(zone, owner, i, zone->area_order);
+}
+
+uint32_t hp_buddy_count(struct hp_zone *zone, uint32_t number, unsigned order, uint32_t enough)
+{
+	struct hp_owner *owner = hp_owner_get(zone, number);
+	uint32_t n = 0;
+
+	for (unsigned k = zone->config.max_order + 1; k-- > order && n < enough;) {
+		uint32_t a = owner->heads[k];
+
+		for (; a != HP_AREA_NONE && n < enough; a = zone->areas[a].next)
+			n += k >= zone->area_order ? 1u << (k - order)
+						   : (uint32_t)__builtin_popcountll(hp_bits_chunks(
+							     zone->areas[a].free, order));
+	}
+	return n;
+}
+
+uint32_t hp_buddy_peek(struct hp_zone *zone, uint32_t number, unsigned order)
+{
+	struct hp_owner *owner = hp_owner_get(zone, number);
+	uint32_t lists = owner->nonempty >> order << order;
+
+	return lists ? owner->heads[__builtin_ctz(lists)] : HP_AREA_NONE;
+}

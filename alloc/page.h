@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bits of pages: the buddy system inside one word, and the pages kept out.
+ *
+ * In a word of free bits a chunk of order k is free when its 2^k aligned bits are set. Folding the
+ * word on itself k times leaves a bit at the first page of each such chunk; so "is there one",
+ * "which is the smallest that fits" and "how large has this become" are a few shifts and ands.
+ */
+#pragma once
+
+#include "alloc/internal.h"
+
+/* A page as it travels between caches and buddy lists: 24 bits of pfn, its order, zero or not. */
+typedef uint32_t hp_entry_t;
+
+#define HP_ENTRY_ZERO (UINT32_C(1) << 31)
+
+static inline hp_entry_t hp_entry(hp_pfn_t pfn, unsigned order, bool zero)
+{
+	return pfn | (uint32_t)order << 24 | (zero ? HP_ENTRY_ZERO : 0);
+}
+
+static inline hp_pfn_t hp_entry_pfn(hp_entry_t entry)
+{
+	return entry & (HP_ZONE_MAX_PAGES - 1);
+}
+
+static inline unsigned hp_entry_order(hp_entry_t entry)
+{
+	return entry >> 24 & 31;
+}
+
+/* The lowest n bits, n <= 64. */
+static inline uint64_t hp_bits(unsigned n)
+{
+	return n >= 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1;
+}
+
+/* From the first bits of free chunks of order k to those of order k + 1; k < 6. */
+static inline uint64_t hp_bits_fold(uint64_t starts, unsigned k)
+{
+	static const uint64_t aligned[HP_AREA_MAX_ORDER + 1] = {
+		UINT64_MAX,
+		UINT64_C(0x5555555555555555),
+		UINT64_C(0x1111111111111111),
+		UINT64_C(0x0101010101010101),
+		UINT64_C(0x0001000100010001),
+		UINT64_C(0x0000000100000001),
+		UINT64_C(0x0000000000000001),
+	};
+
+	return starts & starts >> (1u << k) & aligned[k + 1];
+}
+
+/* The first bits of all free chunks of this order, parts of larger ones included. */
+static inline uint64_t hp_bits_chunks(uint64_t free, unsigned order)
+{
+	for (unsigned k = 0; k < order; k++)
+		free = hp_bits_fold(free, k);
+	return free;
+}
+
+/* Order of the largest free chunk, or HP_ORDER_NONE. */
+static inline uint8_t hp_bits_largest(uint64_t free)
+{
+	uint8_t order = 0;
+
+	if (free == 0)
+		return HP_ORDER_NONE;
+	while (order < HP_AREA_MAX_ORDER) {
+		free = hp_bits_fold(free, order);
+		if (free == 0)
+			break;
+		order++;
+	}
+	return order;
+}
+
+/* First bit of the smallest free chunk that holds one of this order; 64: there is none. */
+static inline unsigned hp_bits_find(uint64_t free, unsigned order)
+{
+	uint64_t starts = hp_bits_chunks(free, order);
+
+	while (starts != 0) {
+		uint64_t larger = order < HP_AREA_MAX_ORDER ? hp_bits_fold(starts, order) : 0;
+		uint64_t exact = starts & ~larger;
+
+		if (order < HP_AREA_MAX_ORDER)
+			exact &= ~(larger << (1u << order));
+		if (exact != 0)
+			return (unsigned)__builtin_ctzll(exact);
+		starts = larger;
+		order++;
+	}
+	return 64;
+}
+
+/* The bits of a bitmap of pages that belong to one area. */
+static inline uint64_t hp_page_bits(const struct hp_zone *zone, const uint64_t *map, uint32_t area)
+{
+	hp_pfn_t pfn = hp_area_pfn(zone, area);
+
+	return map[pfn / 64] >> pfn % 64 & hp_bits(hp_area_pages(zone));
+}
+
+static inline bool hp_page_bit(const uint64_t *map, hp_pfn_t pfn)
+{
+	return __atomic_load_n(&map[pfn / 64], __ATOMIC_RELAXED) >> pfn % 64 & 1;
+}
+
+/* A page is broken: it must not be granted again. Under the zone lock, as all of these. */
+void hp_page_mark_broken(struct hp_zone *zone, hp_pfn_t pfn);
+
+/* Takes a page that nobody holds any more out of circulation, to be reported. */
+void hp_page_keep_out(struct hp_zone *zone, hp_pfn_t pfn, const char *what);
+
+/* The block has new memory: none of its pages is broken. Returns how many were. */
+uint32_t hp_page_forgive(struct hp_zone *zone, hp_pfn_t pfn, hp_pfn_t end);
+
+/* Calls hp_bad_page_fn for what was kept out meanwhile. No locks held. Were there any? */
+bool hp_page_report(struct hp_zone *zone);

@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Page caches: refill and drain. Hits are in zone.c.
+ *
+ * An array instead of a list through the pages: a hit touches one entry next to the last one, and a
+ * drain reads a row of entries instead of chasing links. Taking pages off an array is so little
+ * work that it hardly matters on which side of the zone lock it is done; both are here, measured.
+ *
+ * Batches follow demand. Each time in a row that the zone is needed in the same direction, the
+ * batch doubles, up to 32 times; a turn in the other direction, or a periodic drain, halves it.
+ * high follows the batch, and both stay within an eighth of what the zone, the account and the
+ * owner have, so that one worker's cache never starves the others of a small tenant.
+ *
+ * A drain counts for itself, page by page, as pages leave; pages on their way are in the cache's
+ * own draining counter, and so the zone's sum holds at every moment and no shared line is touched
+ * for it. Between chunks it lets go of the zone lock.
+ */
+#include "alloc/pcp.h"
+
+#include "alloc/buddy.h"
+#include "alloc/pageblock.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+#define BATCH_MAX      63u /* of the computed batch */
+#define HIGH_BATCHES   6u  /* computed high, in batches */
+#define HIGH_SHARE     8u  /* high is at most this part of the zone, the limit, the owner's pages */
+#define CAPACITY_MAX   4096u /* entries of the order 0 ring */
+#define CHUNK_ENTRIES  64u   /* freed or taken under one hold of the zone lock */
+#define ZERO_LOOKS     32u   /* entries looked at for a zero one */
+#define BLOCK_CAPACITY 16u   /* entries of the block list's ring */
+
+uint32_t hp_pcp_default_batch(const struct hp_zone_config *config)
+{
+	uint32_t batch = config->nr_pages / 64;
+
+	return batch > BATCH_MAX ? BATCH_MAX : batch ? batch : 1;
+}
+
+uint32_t hp_pcp_default_capacity(const struct hp_zone_config *config)
+{
+	uint32_t want = config->nr_pages / HIGH_SHARE, capacity = 16;
+
+	while (capacity < want && capacity < CAPACITY_MAX)
+		capacity *= 2;
+	return capacity;
+}
+
+/* Entries of each list; the small lists hold the same number of pages each. */
+static uint32_t list_capacity(const struct hp_zone *zone, unsigned index)
+{
+	unsigned order = zone->config.pageblock_order;
+
+	if (index == HP_PCP_BLOCK)
+		return order >= HP_PCP_SMALL && order < HP_MAX_ORDER ? BLOCK_CAPACITY : 0;
+	if (index > order)
+		return 0;
+	return zone->pcp_capacity >> index;
+}
+
+size_t hp_pcp_size(const struct hp_zone *zone)
+{
+	size_t entries = 0;
+
+	for (unsigned i = 0; i < HP_PCP_LISTS; i++)
+		entries += list_capacity(zone, i);
+	return (sizeof(struct hp_pcp) + entries * sizeof(hp_entry_t) + 63) & ~(size_t)63;
+}
+
+static uint32_t batch_of(const struct hp_pcp *pcp)
+{
+	uint32_t batch = __atomic_load_n(&pcp->set_batch, __ATOMIC_RELAXED);
+
+	return batch ? batch : pcp->zone->default_batch;
+}
+
+/* The most pages the small lists may hold. Under the zone lock. */
+static uint32_t high_bound(const struct hp_pcp *pcp)
+{
+	struct hp_zone *zone = pcp->zone;
+	uint64_t limit = hp_account_limit(zone, pcp->owner);
+	uint64_t bound = zone->config.nr_pages;
+
+	limit <<= zone->config.pageblock_order;
+	if (bound > limit)
+		bound = limit;
+	if (bound > hp_owner_get(zone, pcp->owner)->pages)
+		bound = hp_owner_get(zone, pcp->owner)->pages;
+	bound /= HIGH_SHARE;
+	if (bound > zone->pcp_capacity)
+		bound = zone->pcp_capacity;
+	return bound < 2 ? 2 : (uint32_t)bound;
+}
+
+/* Computes high anew. Under the zone lock. Returns the batch as scaled now, at most half of it. */
+static uint32_t resize(struct hp_pcp *pcp)
+{
+	uint32_t bound = high_bound(pcp), batch = batch_of(pcp) << pcp->scale;
+	uint32_t high = __atomic_load_n(&pcp->set_high, __ATOMIC_RELAXED);
+	uint32_t blocks = bound >> pcp->zone->config.pageblock_order;
+
+	if (high == 0) {
+		high = HIGH_BATCHES * batch_of(pcp);
+		if (high < 2 * batch)
+			high = 2 * batch;
+	}
+	if (high > bound)
+		high = bound;
+	if (high < 2)
+		high = 2;
+	__atomic_store_n(&pcp->high, high, __ATOMIC_RELAXED);
+	if (blocks >= BLOCK_CAPACITY)
+		blocks = BLOCK_CAPACITY - 1;
+	__atomic_store_n(&pcp->block_high, blocks ? blocks : 1, __ATOMIC_RELAXED);
+	return batch < high / 2 ? batch : high / 2;
+}
+
+/* The zone is needed: more at a time if it was needed for the same a moment ago. */
+static void scale(struct hp_pcp *pcp, bool drain)
+{
+	if (pcp->last_was_drain != drain) {
+		pcp->last_was_drain = drain;
+		if (pcp->scale > 0)
+			pcp->scale--;
+	} else if (pcp->scale < HP_PCP_SCALE_MAX) {
+		pcp->scale++;
+	}
+	__atomic_store_n(&pcp->worker, (uintptr_t)pthread_self(), __ATOMIC_RELAXED);
+}
+
+/* --- refill --- */
+
+static void push_cold(struct hp_pcp *pcp, unsigned index, hp_entry_t entry)
+{
+	struct hp_pcp_list *list = &pcp->list[index];
+	uint32_t cold = list->cold - 1;
+
+	pcp->entries[list->base + (cold & list->mask)] = entry;
+	__atomic_store_n(&list->cold, cold, __ATOMIC_RELAXED);
+	if (index != HP_PCP_BLOCK)
+		hp_pcp_set_count(pcp, pcp->count + (1u << index));
+}
+
+bool hp_pcp_refill(struct hp_pcp *pcp, unsigned index)
+{
+	struct hp_zone *zone = pcp->zone;
+	hp_entry_t got[CHUNK_ENTRIES];
+	uint32_t n;
+
+	scale(pcp, false);
+	n = resize(pcp);
+	hp_pcp_bump(&pcp->misses);
+	if (index == HP_PCP_BLOCK) {
+		n = 1;
+	} else {
+		uint32_t room = pcp->high > pcp->count ? pcp->high - pcp->count : 0;
+
+		n = (n < room ? n : room) >> index;
+		if (n > pcp->list[index].mask + 1)
+			n = pcp->list[index].mask + 1;
+		if (n == 0)
+			n = 1;
+	}
+	/* In the order taken: the first becomes the hottest. */
+	for (uint32_t left = n; left > 0 && index == 0;) {
+		uint32_t want = left < CHUNK_ENTRIES ? left : CHUNK_ENTRIES;
+		uint32_t nr = hp_buddy_take_pages(zone, pcp->owner, want, got);
+
+		for (uint32_t i = 0; i < nr; i++)
+			push_cold(pcp, 0, got[i]);
+		left -= nr;
+		if (nr < want)
+			break;
+	}
+	for (unsigned order = index == HP_PCP_BLOCK ? zone->config.pageblock_order : index;
+	     order > 0 && n > 0; n--) {
+		bool zero;
+		hp_pfn_t pfn = hp_buddy_take(zone, pcp->owner, order, false, &zero);
+
+		if (pfn == HP_PFN_NONE)
+			break;
+		push_cold(pcp, index, hp_entry(pfn, order, zero));
+	}
+	if (hp_pcp_list_nr(&pcp->list[index]) == 0)
+		return false;
+	hp_pcp_bump(&pcp->refills);
+	return true;
+}
+
+void hp_pcp_prefer_zero(struct hp_pcp *pcp, unsigned index)
+{
+	struct hp_pcp_list *list = &pcp->list[index];
+	uint32_t nr = hp_pcp_list_nr(list);
+	hp_entry_t *entries = pcp->entries + list->base;
+
+	for (uint32_t i = 1; i <= nr && i <= ZERO_LOOKS; i++) {
+		hp_entry_t found = entries[(list->hot - i) & list->mask];
+
+		if (!(found & HP_ENTRY_ZERO))
+			continue;
+		/* The ones above it move down by one: their order stays. */
+		for (; i > 1; i--)
+			entries[(list->hot - i) & list->mask] =
+				entries[(list->hot - i + 1) & list->mask];
+		entries[(list->hot - 1) & list->mask] = found;
+		return;
+	}
+}
+
+bool hp_pcp_give(struct hp_pcp *pcp, hp_pfn_t pfn, unsigned order)
+{
+	struct hp_zone *zone = pcp->zone;
+	int index = hp_pcp_index(pcp, 1u << order);
+
+	if (index < 0 || hp_zone_attention(zone))
+		return false;
+
+	uint32_t block = hp_block_of(zone, pfn), last = hp_area_of(zone, pfn + (1u << order) - 1);
+	uint64_t word = hp_durable_load(&zone->blocks[block]);
+
+	if ((word & hp_bits(24)) != pcp->live_word)
+		return false;
+	for (uint32_t a = hp_area_of(zone, pfn); a <= last; a++) {
+		uint64_t bits = zone->areas[a].free;
+
+		if (zone->nr_broken)
+			bits |= hp_page_bits(zone, zone->bad, a);
+		if (order < zone->area_order)
+			bits &= hp_bits(1u << order) << (pfn - hp_area_pfn(zone, a));
+		if (bits)
+			return false; /* the buddy lists tell the bad from the good ones */
+	}
+	return hp_pcp_push(pcp, (unsigned)index, hp_entry(pfn, order, false));
+}
+
+/* --- drain --- */
+
+/*
+ * Which list next: round robin, but each empty list met adds one to what is taken from the next, so
+ * that full lists give more and empty ones are not asked for nothing; the last one left gives all.
+ */
+struct pick {
+	unsigned nr_lists, index;
+	uint32_t from_list; /* still to be taken from list[index] */
+};
+
+static hp_entry_t take_cold(struct hp_pcp *pcp, unsigned index)
+{
+	struct hp_pcp_list *list = &pcp->list[index];
+	hp_entry_t entry = pcp->entries[list->base + (list->cold & list->mask)];
+
+	__atomic_store_n(&list->cold, list->cold + 1, __ATOMIC_RELAXED);
+	if (index != HP_PCP_BLOCK)
+		hp_pcp_set_count(pcp, pcp->count - (1u << index));
+	return entry;
+}
+
+/* The coldest entry of the list whose turn it is. False: all are empty. */
+static bool pick_one(struct hp_pcp *pcp, struct pick *pick, hp_entry_t *ret)
+{
+	unsigned empty = 0;
+
+	if (pick->from_list == 0 || hp_pcp_list_nr(&pcp->list[pick->index]) == 0) {
+		do {
+			if (++empty > pick->nr_lists)
+				return false;
+			if (++pick->index >= pick->nr_lists)
+				pick->index = 0;
+		} while (hp_pcp_list_nr(&pcp->list[pick->index]) == 0);
+		pick->from_list = empty == pick->nr_lists ? UINT32_MAX : empty;
+	}
+	pick->from_list--;
+	*ret = take_cold(pcp, pick->index);
+	return true;
+}
+
+static uint32_t entry_pages(hp_entry_t entry)
+{
+	return 1u << hp_entry_order(entry);
+}
+
+static void free_entry(struct hp_zone *zone, hp_entry_t entry)
+{
+	hp_buddy_free(zone, hp_entry_pfn(entry), hp_entry_order(entry), entry & HP_ENTRY_ZERO);
+}
+
+static void prefetch(const struct hp_zone *zone, const hp_entry_t *entries, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		__builtin_prefetch(&zone->areas[hp_area_of(zone, hp_entry_pfn(entries[i]))], 1);
+}
+
+/* Up to `pages` pages, at most a chunk of entries. Returns how many pages it was. */
+static uint32_t drain_outside(struct hp_pcp *pcp, struct pick *pick, uint32_t pages, bool first)
+{
+	struct hp_zone *zone = pcp->zone;
+	hp_entry_t picked[CHUNK_ENTRIES];
+	uint32_t n = 0, done = 0;
+
+	while (n < CHUNK_ENTRIES && done < pages && pick_one(pcp, pick, &picked[n])) {
+		done += entry_pages(picked[n++]);
+		__atomic_store_n(&pcp->draining, done, __ATOMIC_RELAXED);
+	}
+	if (n == 0)
+		return 0;
+	if (first && zone->variant == HP_DRAIN_PICK_OUTSIDE_PREFETCH)
+		prefetch(zone, picked, n);
+	hp_zone_lock(zone);
+	for (uint32_t i = 0; i < n; i++)
+		free_entry(zone, picked[i]);
+	__atomic_store_n(&pcp->draining, 0, __ATOMIC_RELAXED);
+	hp_zone_unlock(zone);
+	return done;
+}
+
+static uint32_t drain_inside(struct hp_pcp *pcp, struct pick *pick, uint32_t pages)
+{
+	struct hp_zone *zone = pcp->zone;
+	hp_entry_t entry;
+	uint32_t done = 0;
+
+	hp_zone_lock(zone);
+	for (uint32_t n = 0; n < CHUNK_ENTRIES && done < pages; n++) {
+		if (!pick_one(pcp, pick, &entry))
+			break;
+		done += entry_pages(entry);
+		free_entry(zone, entry);
+	}
+	hp_zone_unlock(zone);
+	return done;
+}
+
+/* Gives back up to so many pages of the first nr_lists lists, the coldest first. Locked. */
+static uint32_t drain(struct hp_pcp *pcp, unsigned nr_lists, uint32_t pages)
+{
+	struct pick pick = {.nr_lists = nr_lists, .index = nr_lists - 1};
+	uint32_t variant = __atomic_load_n(&pcp->zone->variant, __ATOMIC_RELAXED);
+	uint32_t done = 0;
+
+	while (done < pages) {
+		uint32_t n = variant == HP_DRAIN_PICK_INSIDE
+				     ? drain_inside(pcp, &pick, pages - done)
+				     : drain_outside(pcp, &pick, pages - done, done == 0);
+
+		if (n == 0)
+			break;
+		done += n;
+	}
+	if (done)
+		hp_pcp_bump(&pcp->drains);
+	return done;
+}
+
+void hp_pcp_trim(struct hp_pcp *pcp)
+{
+	struct hp_zone *zone = pcp->zone;
+	uint32_t batch;
+
+	scale(pcp, true);
+	hp_zone_lock(zone);
+	batch = resize(pcp);
+	hp_zone_unlock(zone);
+	if (pcp->count >= pcp->high) {
+		uint32_t more = pcp->count - pcp->high + 1;
+
+		drain(pcp, HP_PCP_SMALL, batch > more ? batch : more);
+	}
+	while (hp_pcp_list_nr(&pcp->list[HP_PCP_BLOCK]) > pcp->block_high) {
+		struct pick pick = {HP_PCP_LISTS, HP_PCP_BLOCK, 1};
+
+		drain_outside(pcp, &pick, pcp->block_pages, false);
+		hp_pcp_bump(&pcp->drains);
+	}
+}
+
+bool hp_pcp_enter(struct hp_pcp *pcp)
+{
+	uintptr_t worker = __atomic_load_n(&pcp->worker, __ATOMIC_RELAXED);
+
+	if (worker == (uintptr_t)pthread_self() && hp_bias_try(&pcp->lock))
+		return true;
+	hp_bias_revoke(&pcp->lock);
+	return false;
+}
+
+void hp_pcp_leave(struct hp_pcp *pcp, bool is_worker)
+{
+	if (is_worker)
+		hp_bias_leave(&pcp->lock);
+	else
+		hp_bias_restore(&pcp->lock);
+}
+
+static uint32_t drain_unreported(struct hp_pcp *pcp, bool batch)
+{
+	bool is_worker = hp_pcp_enter(pcp);
+	uint32_t n;
+
+	if (batch) {
+		n = drain(pcp, HP_PCP_LISTS, batch_of(pcp));
+		if (pcp->scale > 0)
+			pcp->scale--;
+	} else {
+		n = drain(pcp, HP_PCP_LISTS, UINT32_MAX);
+		pcp->scale = 0;
+	}
+	hp_pcp_leave(pcp, is_worker);
+	return n;
+}
+
+uint32_t hp_pcp_drain(struct hp_pcp *pcp)
+{
+	struct hp_zone *zone = pcp->zone;
+	uint32_t n = drain_unreported(pcp, false);
+
+	hp_page_report(zone);
+	return n;
+}
+
+uint32_t hp_pcp_drain_batch(struct hp_pcp *pcp)
+{
+	struct hp_zone *zone = pcp->zone;
+	uint32_t n = drain_unreported(pcp, true);
+
+	hp_page_report(zone);
+	return n;
+}
+
+uint32_t hp_zone_drain(struct hp_zone *zone, uint32_t owner)
+{
+	uint32_t n = 0;
+
+	hp_lock_acquire(&zone->registry);
+	for (struct hp_pcp *pcp = zone->pcps; pcp; pcp = pcp->next)
+		if (owner == HP_OWNER_NONE || pcp->owner == owner)
+			n += drain_unreported(pcp, false);
+	hp_lock_release(&zone->registry);
+	hp_page_report(zone);
+	return n;
+}
+
+void hp_zone_set_drain_variant(struct hp_zone *zone, enum hp_drain_variant variant)
+{
+	if (variant == HP_DRAIN_DEFAULT)
+		variant = HP_DRAIN_PICK_OUTSIDE;
+	__atomic_store_n(&zone->variant, (uint32_t)variant, __ATOMIC_RELAXED);
+}
+
+/* --- life --- */
+
+int hp_pcp_init(struct hp_pcp **ret, void *memory, struct hp_zone *zone, uint32_t owner)
+{
+	struct hp_pcp *pcp = memory;
+	uint32_t base = 0;
+
+	if (owner == HP_OWNER_NONE || owner >= zone->config.nr_owners || (uintptr_t)memory % 64)
+		return -EINVAL;
+	*pcp = (struct hp_pcp){
+		.zone = zone,
+		.owner = owner,
+		.live_word = hp_block_encode(
+			(struct hp_block_word){.owner = owner, .state = HP_BLOCK_LIVE}),
+	};
+	hp_bias_init(&pcp->lock);
+	for (unsigned i = 0; i < HP_PCP_LISTS; i++) {
+		uint32_t capacity = list_capacity(zone, i);
+
+		pcp->list[i].base = base;
+		pcp->list[i].mask = capacity ? capacity - 1 : 0;
+		base += capacity;
+	}
+	pcp->block_pages =
+		list_capacity(zone, HP_PCP_BLOCK) ? 1u << zone->config.pageblock_order : UINT32_MAX;
+	hp_lock_acquire(&zone->registry);
+	hp_zone_lock(zone);
+	resize(pcp);
+	hp_zone_unlock(zone);
+	pcp->next = zone->pcps;
+	if (pcp->next)
+		pcp->next->prev = pcp;
+	zone->pcps = pcp;
+	hp_lock_release(&zone->registry);
+	*ret = pcp;
+	return 0;
+}
+
+void hp_pcp_deinit(struct hp_pcp *pcp)
+{
+	struct hp_zone *zone;
+
+	if (!pcp)
+		return;
+	zone = pcp->zone;
+	hp_lock_acquire(&zone->registry);
+	drain_unreported(pcp, false);
+	if (pcp->prev)
+		pcp->prev->next = pcp->next;
+	else
+		zone->pcps = pcp->next;
+	if (pcp->next)
+		pcp->next->prev = pcp->prev;
+	hp_zone_lock(zone);
+	zone->grants += pcp->hits;
+	zone->frees += pcp->frees;
+	zone->refills += pcp->refills;
+	zone->drains += pcp->drains;
+	hp_zone_unlock(zone);
+	hp_lock_release(&zone->registry);
+	hp_page_report(zone);
+}
+
+void hp_pcp_set_sizes(struct hp_pcp *pcp, uint32_t batch, uint32_t high)
+{
+	bool is_worker = hp_pcp_enter(pcp);
+
+	__atomic_store_n(&pcp->set_batch, batch, __ATOMIC_RELAXED);
+	__atomic_store_n(&pcp->set_high, high, __ATOMIC_RELAXED);
+	pcp->scale = 0;
+	hp_zone_lock(pcp->zone);
+	resize(pcp);
+	hp_zone_unlock(pcp->zone);
+	hp_pcp_leave(pcp, is_worker);
+}
+
+void hp_pcp_get_stats(struct hp_pcp *pcp, struct hp_pcp_stats *ret)
+{
+	*ret = (struct hp_pcp_stats){
+		.owner = pcp->owner,
+		.count = hp_pcp_pages(pcp),
+		.batch = batch_of(pcp),
+		.high = __atomic_load_n(&pcp->high, __ATOMIC_RELAXED),
+		.hits = __atomic_load_n(&pcp->hits, __ATOMIC_RELAXED),
+		.misses = __atomic_load_n(&pcp->misses, __ATOMIC_RELAXED),
+		.refills = __atomic_load_n(&pcp->refills, __ATOMIC_RELAXED),
+		.drains = __atomic_load_n(&pcp->drains, __ATOMIC_RELAXED),
+	};
+	for (unsigned i = 0; i < HP_PCP_LISTS; i++) {
+		const struct hp_pcp_list *list = &pcp->list[i];
+
+		ret->per_order[i] = __atomic_load_n(&list->hot, __ATOMIC_RELAXED) -
+				    __atomic_load_n(&list->cold, __ATOMIC_RELAXED);
+	}
+}

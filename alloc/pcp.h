@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Per-worker page caches.
+ *
+ * One ring of entries per cached order; the hot end is where the worker takes and gives, the cold
+ * end where drains take. What a hit needs is in the first two lines of the structure.
+ */
+#pragma once
+
+#include "alloc/page.h"
+
+#define HP_PCP_SMALL 4u			/* orders 0 .. 3 */
+#define HP_PCP_LISTS (HP_PCP_SMALL + 1) /* and the pageblock order, if it is above 3 */
+#define HP_PCP_BLOCK HP_PCP_SMALL	/* the list of that order */
+
+#define HP_PCP_SCALE_MAX 5u /* batches grow up to 2^5 times */
+
+/* Indices run freely; an entry is at base + (index & mask). hot - cold are in it. */
+struct hp_pcp_list {
+	uint32_t hot, cold;
+	uint32_t mask, base;
+};
+
+struct hp_pcp {
+	struct hp_bias lock;  /* of all that follows but the links */
+	uint32_t count;	      /* pages in the small lists */
+	uint32_t high;	      /* of them: the free path drains at this many */
+	uint32_t block_high;  /* chunks of the block list: likewise */
+	uint32_t block_pages; /* of a chunk of the block list; UINT32_MAX: there is no such list */
+	struct hp_zone *zone;
+	uint64_t live_word; /* low 24 bits of a block word whose pages may come in here */
+	uint64_t hits, frees;
+	struct hp_pcp_list list[HP_PCP_LISTS];
+
+	uint32_t owner;
+	uint32_t draining;   /* pages picked by a drain and not yet in the lists of the zone */
+	uint32_t scale;	     /* log2 of how much batches have grown */
+	bool last_was_drain; /* the last time the zone was needed; equal ones in a row grow it */
+	uint32_t set_batch, set_high; /* as configured; 0: computed */
+	uintptr_t worker;	      /* the thread that used it last; drains by it need no fence */
+	uint64_t misses, refills, drains;
+	struct hp_pcp *next, *prev; /* hp_zone.pcps; under hp_zone.registry */
+	hp_entry_t entries[];
+};
+
+/* The list for ranges of so many pages, or -1. */
+static inline int hp_pcp_index(const struct hp_pcp *pcp, uint32_t pages)
+{
+	if (pages == 1)
+		return 0;
+	if (pages == pcp->block_pages)
+		return (int)HP_PCP_BLOCK;
+	if (pages - 1 >= 1u << (HP_PCP_SMALL - 1) || (pages & (pages - 1)) != 0)
+		return -1;
+
+	int index = __builtin_ctz(pages);
+
+	return pcp->list[index].mask ? index : -1;
+}
+
+static inline uint32_t hp_pcp_list_nr(const struct hp_pcp_list *list)
+{
+	return list->hot - list->cold;
+}
+
+static inline void hp_pcp_set_count(struct hp_pcp *pcp, uint32_t count)
+{
+	__atomic_store_n(&pcp->count, count, __ATOMIC_RELAXED);
+}
+
+/* Counters are read by others without the lock. */
+static inline void hp_pcp_bump(uint64_t *counter)
+{
+	__atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
+}
+
+/* Takes the hottest entry. Locked; the list is not empty. */
+static inline hp_entry_t hp_pcp_pop(struct hp_pcp *pcp, unsigned index)
+{
+	struct hp_pcp_list *list = &pcp->list[index];
+	uint32_t hot = list->hot - 1;
+
+	__atomic_store_n(&list->hot, hot, __ATOMIC_RELAXED);
+	if (index != HP_PCP_BLOCK)
+		hp_pcp_set_count(pcp, pcp->count - (1u << index));
+	return pcp->entries[list->base + (hot & list->mask)];
+}
+
+static inline bool hp_pcp_is_full(const struct hp_pcp *pcp, unsigned index)
+{
+	return hp_pcp_list_nr(&pcp->list[index]) > pcp->list[index].mask;
+}
+
+/* Puts an entry at the hot end. Locked. False: the list is full. */
+static inline bool hp_pcp_push(struct hp_pcp *pcp, unsigned index, hp_entry_t entry)
+{
+	struct hp_pcp_list *list = &pcp->list[index];
+	uint32_t hot = list->hot;
+
+	if (__builtin_expect(hp_pcp_is_full(pcp, index), 0))
+		return false;
+	pcp->entries[list->base + (hot & list->mask)] = entry;
+	__atomic_store_n(&list->hot, hot + 1, __ATOMIC_RELAXED);
+	if (index != HP_PCP_BLOCK)
+		hp_pcp_set_count(pcp, pcp->count + (1u << index));
+	return true;
+}
+
+/* Has the free path to drain? */
+static inline bool hp_pcp_is_high(const struct hp_pcp *pcp)
+{
+	return pcp->count >= __atomic_load_n(&pcp->high, __ATOMIC_RELAXED) ||
+	       hp_pcp_list_nr(&pcp->list[HP_PCP_BLOCK]) > pcp->block_high;
+}
+
+/* What a zone of this configuration starts with: pages of a batch, entries of the order 0 ring. */
+uint32_t hp_pcp_default_batch(const struct hp_zone_config *config);
+uint32_t hp_pcp_default_capacity(const struct hp_zone_config *config);
+
+/* Drains what is too much. Locked by the worker, who holds no zone lock. */
+void hp_pcp_trim(struct hp_pcp *pcp);
+
+/*
+ * The list of this index is empty: takes a batch for it from what the owner has, never claiming.
+ * Locked by the worker; under the zone lock. Returns whether there is something in it now.
+ */
+bool hp_pcp_refill(struct hp_pcp *pcp, unsigned index);
+
+/* Moves a zero entry, if the list has one near its hot end, to the hot end. Locked. */
+void hp_pcp_prefer_zero(struct hp_pcp *pcp, unsigned index);
+
+/*
+ * A chunk that has just stopped being leased, for the hot end. Locked; under the zone lock. False:
+ * it is not for this cache (its order, its owner, its block, a full list, a page with a fault).
+ */
+bool hp_pcp_give(struct hp_pcp *pcp, hp_pfn_t pfn, unsigned order);
+
+/* Locks a cache from wherever we are, and unlocks it. The former tells whether we are its worker.
+ */
+bool hp_pcp_enter(struct hp_pcp *pcp);
+void hp_pcp_leave(struct hp_pcp *pcp, bool is_worker);
+
+/* Pages of a cache, and of its drain, as seen without its lock. */
+static inline uint32_t hp_pcp_pages(const struct hp_pcp *pcp)
+{
+	const struct hp_pcp_list *list = &pcp->list[HP_PCP_BLOCK];
+	uint32_t hot = __atomic_load_n(&list->hot, __ATOMIC_RELAXED);
+	uint32_t cold = __atomic_load_n(&list->cold, __ATOMIC_RELAXED);
+
+	return __atomic_load_n(&pcp->count, __ATOMIC_RELAXED) + (hot - cold) * pcp->block_pages;
+}
