@@ -163,7 +163,7 @@ static inline struct hp_area *hp_block_area(struct hp_zone *zone, uint32_t block
 	return &zone->areas[hp_block_first_area(zone, block)];
 }
 
-static inline struct hp_block_word hp_block_get(struct hp_zone *zone, uint32_t block)
+static inline struct hp_block_word hp_block_get(const struct hp_zone *zone, uint32_t block)
 {
 	return hp_block_decode(hp_durable_load(&zone->blocks[block]));
 }

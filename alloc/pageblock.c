@@ -10,6 +10,8 @@
  */
 #include "alloc/pageblock.h"
 
+#include <assert.h>
+
 #include "alloc/buddy.h"
 #include "alloc/lease.h"
 
@@ -474,4 +476,10 @@ int hp_zone_block_info(struct hp_zone *zone, uint32_t block, struct hp_block_inf
 	};
 	hp_zone_unlock(zone);
 	return 0;
+}
+
+struct hp_block_word hp_zone_block_word(const struct hp_zone *zone, uint32_t block)
+{
+	assert(block < zone->nr_blocks);
+	return hp_block_get(zone, block);
 }

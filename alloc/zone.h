@@ -297,6 +297,9 @@ struct hp_block_info {
 };
 int hp_zone_block_info(struct hp_zone *zone, uint32_t block, struct hp_block_info *ret);
 
+/* The word alone: one load, no lock. block < hp_zone_nr_blocks(). */
+struct hp_block_word hp_zone_block_word(const struct hp_zone *zone, uint32_t block);
+
 /* --- looking -------------------------------------------------------------------------------------
  */
 

@@ -31,4 +31,4 @@
 #define HP_ADMIN_SESSIONS_MAX	   16		/* connections of the admin socket, counted apart */
 #define HP_SLOTS_MAX		   16384 /* holders: open sessions and what is left of broken ones */
 #define HP_SLOTS_PER_TENANT_MAX	   2048
-#define HP_DESCRIPTORS_OWED_MAX	   2048 /* sent or to be sent to a tenant's sessions, unread */
+#define HP_DESCRIPTORS_OWED_MAX	   2048 /* to a tenant, of one worker, unread */

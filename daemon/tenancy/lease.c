@@ -225,19 +225,16 @@ int leases_return_part(struct leases *leases, struct caches *caches, struct slot
 	return 0;
 }
 
-void leases_end(struct leases *leases, struct caches *caches, struct slot *slot)
+void leases_end(struct leases *leases, struct slot *slot)
 {
 	slots_set_state(leases->slots, slot, SLOT_CLOSING);
 	for (size_t i = 0; i < leases->nr_zones; i++) {
 		struct pool_zone *zone = pool_zone(leases->pool, i);
-		struct hp_pcp *pcp = NULL;
 		uint64_t pages;
 
 		if (!slot->pages[i])
 			continue;
-		if (caches)
-			pcp = caches_get(caches, slot->tenant->owner, i);
-		(void)ended(hp_zone_free_slot(zone->zone, pcp, slot->number, &pages), slot);
+		(void)ended(hp_zone_free_slot(zone->zone, NULL, slot->number, &pages), slot);
 		add(&slot->pages[i], -slot->pages[i]);
 	}
 	slots_close(leases->slots, slot);

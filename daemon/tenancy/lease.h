@@ -42,11 +42,8 @@ int leases_return_part(struct leases *leases, struct caches *caches, struct slot
 		       const struct hp_range *range, uint32_t offset, uint32_t pages,
 		       struct hp_range *ret_kept, unsigned *ret_nr_kept);
 
-/*
- * The end of a holder: closing, every lease freed, slot free. caches: NULL if the worker has none
- * for its owner any more.
- */
-void leases_end(struct leases *leases, struct caches *caches, struct slot *slot);
+/* The end of a holder: closing, every lease freed, slot free. */
+void leases_end(struct leases *leases, struct slot *slot);
 
 /* How long ago the lease that begins at this page was granted, to the second. */
 uint64_t leases_age_ms(const struct leases *leases, size_t zone_id, hp_pfn_t pfn);

@@ -234,6 +234,19 @@ void tenants_collect(struct tenants *tenants, uint32_t owner)
 	pthread_mutex_unlock(&tenants->lock);
 }
 
+uint32_t tenants_sessions_max(struct tenants *tenants, uid_t uid)
+{
+	const struct tenant *tenant;
+	uint32_t max = tenants->config->defaults.sessions;
+
+	pthread_mutex_lock(&tenants->lock);
+	tenant = find_uid(tenants, uid);
+	if (tenant)
+		max = tenant->sessions_max;
+	pthread_mutex_unlock(&tenants->lock);
+	return max;
+}
+
 uint32_t tenants_count(struct tenants *tenants)
 {
 	uint32_t count;

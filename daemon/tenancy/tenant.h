@@ -30,9 +30,6 @@ struct tenant {
 	/* of tenants.c, under its lock; others may look */
 	_Atomic uint32_t sessions; /* connections */
 	_Atomic uint32_t holders;  /* slots that name it */
-
-	/* Block descriptors on their way to its sessions, not known to be read. Any thread. */
-	_Atomic uint32_t descriptors_owed;
 };
 
 enum tenant_condition {
@@ -60,6 +57,9 @@ void tenants_unhold(struct tenants *tenants, struct tenant *tenant);
 
 /* The owner's blocks have changed: forgets the tenant if nothing names it any more. */
 void tenants_collect(struct tenants *tenants, uint32_t owner);
+
+/* How many connections this uid may have. */
+uint32_t tenants_sessions_max(struct tenants *tenants, uid_t uid);
 
 uint32_t tenants_count(struct tenants *tenants);
 

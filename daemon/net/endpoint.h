@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A listening socket at a path, and the right to it.
+ *
+ * Main thread only.
+ */
+#pragma once
+
+#include <sys/types.h>
+
+struct endpoint;
+
+/*
+ * Makes the path's directory if it is missing (mode 0755), locks the path against other daemons,
+ * takes over what a dead one left there, and listens. group: NULL for that of the process.
+ * Return: 0; -EADDRINUSE if somebody living has it; -errno. The reason is logged, and nothing is
+ * left behind.
+ */
+int endpoint_open(struct endpoint **ret, const char *path, mode_t mode, const char *group);
+
+/* Closes and removes all that was made. NULL is fine; returns NULL. */
+struct endpoint *endpoint_close(struct endpoint *endpoint);
+
+/* The listening socket, non-blocking; borrowed. */
+int endpoint_fd(const struct endpoint *endpoint);

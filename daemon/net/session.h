@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A session: one connection, from accept to the end of what it held.
+ *
+ *   silent      connected, no HELLO yet
+ *   serving     HELLO was answered; on the data socket it has a slot
+ *   ending      has said goodbye: its last reply is on its way
+ *   condemned   the connection is gone, its process lives, and it still holds leases
+ *
+ * Only the session's worker calls these.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include <event2/event_struct.h>
+
+#include "daemon/net/known.h"
+#include "daemon/net/output.h"
+#include "daemon/net/worker.h"
+
+enum session_phase {
+	SESSION_SILENT,
+	SESSION_SERVING,
+	SESSION_ENDING,
+	SESSION_CONDEMNED,
+	SESSION_PHASES,
+};
+
+struct session {
+	TAILQ_ENTRY(session) link;	    /* worker->sessions */
+	TAILQ_ENTRY(session) deadline_link; /* worker->deadlines, if deadline_ms */
+	uint64_t deadline_ms;
+
+	struct worker *worker;
+	enum socket_kind kind;
+	enum session_phase phase;
+	int fd;		       /* -1 when the connection is gone */
+	struct tenant *tenant; /* NULL on the admin socket; entered while fd is there */
+	struct slot *slot;     /* from HELLO to GOODBYE, data socket only */
+	int pidfd;	       /* likewise, otherwise -1 */
+
+	struct event read_event, write_event, retry_timer, process_event;
+	bool reading;
+	enum output_wait waiting; /* what write_event and retry_timer are set for */
+	unsigned retry_ms;
+
+	uint8_t *input; /* bytes received and not handled yet */
+	size_t input_bytes, input_room;
+	struct output output;
+	struct known known;
+};
+
+/*
+ * Takes a connection. fd and the tenant's connection are consumed, also on failure. Return: 0 or
+ * -ENOMEM.
+ */
+int session_new(struct worker *worker, int fd, enum socket_kind kind, struct tenant *tenant);
+
+/* Ends everything at once: what it holds is free again. */
+void session_free(struct session *session);
+
+/* From silent to serving; data socket: with this slot and process, both consumed. */
+void session_serve(struct session *session, struct slot *slot, int pidfd);
+
+/* From serving to ending: frees what it holds; the connection is closed behind the last reply. */
+void session_goodbye(struct session *session);
+
+/* It did not get on in time. */
+void session_expired(struct session *session);
+
+/* Tells the client if it knows this life of the block. */
+void session_retired(struct session *session, const struct pool_zone *zone, uint32_t block,
+		     uint64_t generation);

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sessions are dealt out once and stay where they are, so that a worker's structures need no lock.
+ * What comes from other threads comes through one eventfd: connections in a list; retired blocks as
+ * one word for each block of each zone, so that telling needs no memory and cannot fail. A word that is
+ * overwritten before the worker looks loses nothing: the earlier life ended long before the later
+ * one could begin.
+ */
+#include "daemon/net/worker.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/log.h"
+#include "daemon/net/session.h"
+
+struct handover {
+	STAILQ_ENTRY(handover) link; /* worker->arrivals */
+	int fd;
+	enum socket_kind kind;
+	struct tenant *tenant;
+};
+
+/* --- from other threads -------------------------------------------------------------------------
+ */
+
+static void wake(struct worker *worker)
+{
+	uint64_t one = 1;
+
+	/* EAGAIN: it is awake for 2^64 - 2 reasons already. */
+	while (write(worker->wakeup_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+int worker_hand_over(struct worker *worker, int fd, enum socket_kind kind, struct tenant *tenant)
+{
+	struct handover *handover = malloc(sizeof(*handover));
+
+	if (!handover)
+		return -ENOMEM;
+	*handover = (struct handover){.fd = fd, .kind = kind, .tenant = tenant};
+	(*worker_connections(worker, kind))++;
+	pthread_mutex_lock(&worker->lock);
+	STAILQ_INSERT_TAIL(&worker->arrivals, handover, link);
+	pthread_mutex_unlock(&worker->lock);
+	wake(worker);
+	return 0;
+}
+
+void worker_retire(struct worker *worker, const struct pool_zone *zone, uint32_t block,
+		   uint64_t generation)
+{
+	__atomic_store_n((uint64_t *)&worker->retired[zone->id][block], generation,
+			 __ATOMIC_RELAXED);
+	worker->retired_any = true;
+	wake(worker);
+}
+
+static void take_arrivals(struct worker *worker)
+{
+	struct handover_list arrivals = STAILQ_HEAD_INITIALIZER(arrivals);
+	struct handover *handover;
+
+	pthread_mutex_lock(&worker->lock);
+	STAILQ_CONCAT(&arrivals, &worker->arrivals);
+	pthread_mutex_unlock(&worker->lock);
+
+	while ((handover = STAILQ_FIRST(&arrivals))) {
+		STAILQ_REMOVE_HEAD(&arrivals, link);
+		if (session_new(worker, handover->fd, handover->kind, handover->tenant))
+			log_error("connection refused: no memory");
+		free(handover);
+	}
+}
+
+static void tell_retired(struct worker *worker, const struct pool_zone *zone, uint32_t block)
+{
+	uint64_t generation = __atomic_exchange_n((uint64_t *)&worker->retired[zone->id][block], 0,
+						  __ATOMIC_RELAXED);
+	struct session *session = TAILQ_FIRST(&worker->sessions), *next;
+
+	for (; generation && session; session = next) {
+		next = TAILQ_NEXT(session, link);
+		session_retired(session, zone, block, generation);
+	}
+}
+
+static void take_retired(struct worker *worker)
+{
+	if (!__atomic_exchange_n((bool *)&worker->retired_any, false, __ATOMIC_SEQ_CST))
+		return;
+	for (size_t i = 0; i < pool_nr_zones(worker->net->pool); i++) {
+		const struct pool_zone *zone = pool_zone(worker->net->pool, i);
+
+		for (uint32_t block = 0; block < zone->nr_blocks; block++)
+			tell_retired(worker, zone, block);
+	}
+}
+
+static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
+{
+	struct worker *worker = userdata;
+	uint64_t count;
+	bool stopping;
+
+	(void)what;
+	if (read(fd, &count, sizeof(count)) < 0)
+		return;
+	pthread_mutex_lock(&worker->lock);
+	stopping = worker->stopping;
+	pthread_mutex_unlock(&worker->lock);
+	if (stopping) {
+		event_base_loopbreak(worker->base);
+		return;
+	}
+	take_arrivals(worker);
+	take_retired(worker);
+}
+
+/* --- deadlines ----------------------------------------------------------------------------------
+ */
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* The timer runs only while somebody has a deadline: an idle daemon does not wake up. */
+static void arm_deadline_timer(struct worker *worker, uint64_t now)
+{
+	const struct session *first = TAILQ_FIRST(&worker->deadlines);
+	uint64_t ms;
+	struct timeval tv;
+
+	if (!first) {
+		evtimer_del(&worker->deadline_timer);
+		return;
+	}
+	ms = first->deadline_ms > now ? first->deadline_ms - now : 0;
+	tv.tv_sec = (time_t)(ms / 1000);
+	tv.tv_usec = (suseconds_t)(ms % 1000) * 1000;
+	evtimer_add(&worker->deadline_timer, &tv);
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *userdata)
+{
+	struct worker *worker = userdata;
+	uint64_t now = now_ms();
+	struct session *session;
+
+	(void)fd;
+	(void)what;
+	while ((session = TAILQ_FIRST(&worker->deadlines)) && session->deadline_ms <= now)
+		session_expired(session);
+	arm_deadline_timer(worker, now);
+}
+
+void worker_set_deadline(struct worker *worker, struct session *session)
+{
+	uint64_t now = now_ms();
+
+	worker_clear_deadline(worker, session);
+	session->deadline_ms = now + worker->net->hello_timeout_ms;
+	TAILQ_INSERT_TAIL(&worker->deadlines, session, deadline_link);
+	if (session == TAILQ_FIRST(&worker->deadlines))
+		arm_deadline_timer(worker, now);
+}
+
+void worker_clear_deadline(struct worker *worker, struct session *session)
+{
+	if (!session->deadline_ms)
+		return;
+	TAILQ_REMOVE(&worker->deadlines, session, deadline_link);
+	session->deadline_ms = 0;
+	if (TAILQ_EMPTY(&worker->deadlines))
+		evtimer_del(&worker->deadline_timer);
+}
+
+/* --- life ---------------------------------------------------------------------------------------
+ */
+
+int worker_new(struct worker **ret, const struct net *net, unsigned index)
+{
+	struct worker *worker = calloc(1, sizeof(*worker));
+	int rc = -ENOMEM;
+
+	if (!worker)
+		return -ENOMEM;
+	worker->net = net;
+	worker->index = index;
+	TAILQ_INIT(&worker->sessions);
+	TAILQ_INIT(&worker->deadlines);
+	STAILQ_INIT(&worker->arrivals);
+	pthread_mutex_init(&worker->lock, NULL);
+	worker->wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (worker->wakeup_fd < 0) {
+		rc = -errno;
+		goto fail;
+	}
+	worker->base = event_base_new();
+	if (!worker->base || hp_arena_new(&worker->arena) ||
+	    caches_new(&worker->caches, net->pool, index))
+		goto fail;
+	for (size_t i = 0; i < pool_nr_zones(net->pool); i++) {
+		worker->retired[i] =
+			calloc(pool_zone(net->pool, i)->nr_blocks, sizeof(*worker->retired[i]));
+		if (!worker->retired[i])
+			goto fail;
+	}
+	evtimer_assign(&worker->deadline_timer, worker->base, on_deadline, worker);
+	event_assign(&worker->wakeup_event, worker->base, worker->wakeup_fd, EV_READ | EV_PERSIST,
+		     on_wakeup, worker);
+	if (event_add(&worker->wakeup_event, NULL))
+		goto fail;
+	*ret = worker;
+	return 0;
+fail:
+	worker_free(worker);
+	return rc;
+}
+
+static void *worker_main(void *userdata)
+{
+	struct worker *worker = userdata;
+
+	event_base_loop(worker->base, EVLOOP_NO_EXIT_ON_EMPTY);
+	return NULL;
+}
+
+int worker_start(struct worker *worker)
+{
+	sigset_t all, old;
+	char name[16];
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(&worker->thread, NULL, worker_main, worker);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc)
+		return -rc;
+	worker->running = true;
+	snprintf(name, sizeof(name), "worker-%u", worker->index);
+	pthread_setname_np(worker->thread, name);
+	return 0;
+}
+
+static void stop_thread(struct worker *worker)
+{
+	if (!worker->running)
+		return;
+	pthread_mutex_lock(&worker->lock);
+	worker->stopping = true;
+	pthread_mutex_unlock(&worker->lock);
+	wake(worker);
+	pthread_join(worker->thread, NULL);
+	worker->running = false;
+}
+
+void worker_stop(struct worker *worker)
+{
+	struct session *session;
+
+	stop_thread(worker);
+	if (worker->caches)
+		take_arrivals(worker); /* the last ones are ended like all others */
+	while ((session = TAILQ_FIRST(&worker->sessions)))
+		session_free(session);
+	worker->caches = caches_free(worker->caches);
+}
+
+struct worker *worker_free(struct worker *worker)
+{
+	if (!worker)
+		return NULL;
+	worker_stop(worker);
+	if (worker->base && event_initialized(&worker->wakeup_event))
+		event_del(&worker->wakeup_event);
+	if (worker->base && event_initialized(&worker->deadline_timer))
+		event_del(&worker->deadline_timer);
+	for (size_t i = 0; i < HP_ZONES_MAX; i++)
+		free((void *)worker->retired[i]);
+	hp_arena_free(worker->arena);
+	if (worker->base)
+		event_base_free(worker->base);
+	if (worker->wakeup_fd >= 0)
+		close(worker->wakeup_fd);
+	pthread_mutex_destroy(&worker->lock);
+	free(worker);
+	return NULL;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker: one thread, one event loop, and the sessions that were given to it for life. Nothing of
+ * a session is shared with another thread but its slot.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include <event2/event.h>
+#include <event2/event_struct.h>
+
+#include "daemon/net/output.h"
+#include "daemon/pool/pool.h"
+#include "daemon/tenancy/cache.h"
+#include "daemon/tenancy/lease.h"
+#include "daemon/tenancy/slot.h"
+#include "daemon/tenancy/tenant.h"
+#include "proto/message.h"
+
+#define WORKER_RECV_BYTES (16 * 1024) /* of one receive */
+/* Nothing is received while whole frames wait: what is left over is less than one. */
+#define WORKER_INPUT_BYTES (WORKER_RECV_BYTES + HP_FRAME_MAX)
+
+enum socket_kind { SOCKET_DATA = 1 << 0, SOCKET_ADMIN = 1 << 1 };
+
+/* What all workers share; filled in by the server, which owns it all. */
+struct net {
+	struct pool *pool;
+	struct tenants *tenants;
+	struct slots *slots;
+	struct leases *leases;
+	const struct looks *looks; /* dispatch.h */
+	unsigned hello_timeout_ms; /* HP_HELLO_TIMEOUT_MS */
+};
+
+/* Written by the worker, looked at by anybody. */
+struct worker_counters {
+	_Atomic uint64_t requests;
+	_Atomic uint64_t errors; /* ERROR replies */
+	_Atomic uint64_t broken; /* sessions ended for what they sent */
+};
+
+TAILQ_HEAD(session_list, session);
+
+struct handover;
+STAILQ_HEAD(handover_list, handover);
+
+struct worker {
+	/* constant while the worker runs */
+	const struct net *net;
+	unsigned index;
+	struct event_base *base;
+	pthread_t thread;
+	bool running;
+
+	/* of the worker's thread */
+	struct caches *caches;
+	struct hp_arena *arena; /* the message of the frame being handled */
+	struct session_list sessions;
+	struct session_list deadlines; /* without HELLO, or ending: the oldest first */
+	struct event deadline_timer;
+	uint32_t owed_fds[HP_TENANTS_MAX]; /* per owner: see output_settle() */
+	struct batch batch;
+	uint8_t input[WORKER_INPUT_BYTES];
+	struct { /* for ranges.c, while one request is handled */
+		struct hp_range ranges[HP_RANGES_MAX];
+		struct hp_grant grants[HP_RANGES_MAX];
+		uint64_t words[HP_RANGES_MAX * HP_WIRE_RANGE_WORDS];
+		uint32_t fresh[HP_ZONE_BLOCKS_MAX];
+		uint64_t generations[HP_ZONE_BLOCKS_MAX];
+		int fds[HP_ZONE_BLOCKS_MAX];
+	} scratch;
+
+	struct worker_counters counters;
+
+	/* of any thread: see worker_hand_over() and worker_retire() */
+	int wakeup_fd;
+	struct event wakeup_event;
+	pthread_mutex_t lock; /* of arrivals and stopping */
+	struct handover_list arrivals;
+	bool stopping;
+	_Atomic uint32_t connections, admin_connections; /* handed over and not yet gone */
+	_Atomic bool retired_any;
+	_Atomic uint64_t *retired[HP_ZONES_MAX]; /* [block]: generation whose memory is going */
+};
+
+/* net is borrowed. Return: 0 or -errno. */
+int worker_new(struct worker **ret, const struct net *net, unsigned index);
+
+/*
+ * Stops the thread, ends every session, gives the page caches back. It may still be told things,
+ * which have no effect any more.
+ */
+void worker_stop(struct worker *worker);
+
+struct worker *worker_free(struct worker *worker); /* stops it; NULL is fine; returns NULL */
+
+/* Starts the thread, with all signals blocked. Return: 0 or -errno. */
+int worker_start(struct worker *worker);
+
+/*
+ * Gives it a connection, from any thread. fd is consumed, and so is the connection of the tenant
+ * (tenants_enter()); NULL on the admin socket. Return: 0, or -ENOMEM: nothing was consumed.
+ */
+int worker_hand_over(struct worker *worker, int fd, enum socket_kind kind, struct tenant *tenant);
+
+/* The memory of this life of a block is going: tells the sessions that know it. Any thread. */
+void worker_retire(struct worker *worker, const struct pool_zone *zone, uint32_t block,
+		   uint64_t generation);
+
+/* --- for session.c ------------------------------------------------------------------------------
+ */
+
+/* The session has to get on before the time-out from now, or is ended by session_expired(). */
+void worker_set_deadline(struct worker *worker, struct session *session);
+void worker_clear_deadline(struct worker *worker, struct session *session);
+
+static inline _Atomic uint32_t *worker_connections(struct worker *worker, enum socket_kind kind)
+{
+	return kind == SOCKET_ADMIN ? &worker->admin_connections : &worker->connections;
+}
+
+static inline void worker_count(_Atomic uint64_t *counter)
+{
+	uint64_t value = __atomic_load_n((uint64_t *)counter, __ATOMIC_RELAXED) + 1;
+
+	__atomic_store_n((uint64_t *)counter, value, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The order in which things are made is the order of what may fail without harm: first the right to
+ * the socket paths (another daemon may have them), then the pool, which may begin to take memory,
+ * then whatever serves it; everything is undone in the opposite order.
+ *
+ * The main thread has the listeners and the signals and nothing else to do: the pool is filled by
+ * threads of its own, which tell what they did by callbacks. Clients are accepted as soon as there
+ * is something to give; until then they wait in connect(), which is better than being told that
+ * there is no memory. The admin is served at once.
+ */
+#include "daemon/server.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <event2/event.h>
+#include <event2/event_struct.h>
+
+#include "daemon/log.h"
+#include "daemon/net/endpoint.h"
+#include "daemon/net/listener.h"
+#include "daemon/net/worker.h"
+#include "daemon/ops/look.h"
+#include "daemon/pool/pool.h"
+
+#define ADMIN_SOCKET_MODE 0600
+#define MIB		  (UINT64_C(1) << 20)
+
+struct server {
+	const struct config *config;
+	struct event_base *base;
+	struct endpoint *data_endpoint, *admin_endpoint;
+	struct pool *pool;
+	struct net net; /* owns tenants, slots, leases */
+	struct looks looks;
+	struct ops ops;
+	struct worker **workers;
+	size_t nr_workers;
+	struct acceptor acceptor;
+	struct listener *data_listener, *admin_listener;
+	struct event terminate[2];
+	bool handles_signals, serving;
+
+	/* from other threads to the main one */
+	int wakeup_fd;
+	struct event wakeup_event;
+	_Atomic bool stopping, something_to_serve, filled;
+	_Atomic uint64_t online_bytes;
+};
+
+/* --- from other threads -------------------------------------------------------------------------
+ */
+
+static void wake(struct server *server)
+{
+	uint64_t one = 1;
+
+	while (write(server->wakeup_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+void server_stop(struct server *server)
+{
+	server->stopping = true;
+	wake(server);
+}
+
+static void on_clean(void *userdata, struct pool_zone *zone)
+{
+	struct server *server = userdata;
+
+	(void)zone;
+	if (!server->something_to_serve) {
+		server->something_to_serve = true;
+		wake(server);
+	}
+}
+
+static void on_retired(void *userdata, struct pool_zone *zone, uint32_t block, uint64_t generation)
+{
+	struct server *server = userdata;
+
+	for (size_t i = 0; i < server->nr_workers; i++)
+		worker_retire(server->workers[i], zone, block, generation);
+}
+
+static void on_owner_changed(void *userdata, uint32_t owner)
+{
+	struct server *server = userdata;
+
+	tenants_collect(server->net.tenants, owner);
+}
+
+static void on_filled(void *userdata, uint64_t online_bytes, uint64_t configured_bytes)
+{
+	struct server *server = userdata;
+
+	(void)configured_bytes;
+	server->online_bytes = online_bytes;
+	server->filled = true;
+	server->something_to_serve = true;
+	wake(server);
+}
+
+/* --- main thread --------------------------------------------------------------------------------
+ */
+
+static void start_serving(struct server *server)
+{
+	server->serving = true;
+	if (listener_start(server->data_listener)) {
+		log_error("the socket cannot be listened on path=%s", server->config->socket);
+		server->stopping = true;
+		return;
+	}
+	log_info("serving socket=%s", server->config->socket);
+}
+
+static void report_filled(struct server *server)
+{
+	uint64_t online = server->online_bytes, configured = server->ops.configured_bytes;
+
+	server->ops.ready = online >= configured;
+	if (online < configured)
+		log_warning("SHORT of memory: serving what there is online=%lluMiB "
+			    "configured=%lluMiB",
+			    (unsigned long long)(online / MIB),
+			    (unsigned long long)(configured / MIB));
+	else
+		log_notice("READY online=%lluMiB configured=%lluMiB zones=%zu workers=%zu",
+			   (unsigned long long)(online / MIB),
+			   (unsigned long long)(configured / MIB), pool_nr_zones(server->pool),
+			   server->nr_workers);
+}
+
+static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
+{
+	struct server *server = userdata;
+	uint64_t count;
+
+	(void)what;
+	if (read(fd, &count, sizeof(count)) < 0)
+		return;
+	if (server->something_to_serve && !server->serving)
+		start_serving(server);
+	if (__atomic_exchange_n((bool *)&server->filled, false, __ATOMIC_SEQ_CST))
+		report_filled(server);
+	if (server->stopping)
+		event_base_loopbreak(server->base);
+}
+
+static void on_terminate(evutil_socket_t number, short what, void *userdata)
+{
+	struct server *server = userdata;
+
+	(void)what;
+	log_notice("stopping signal=%s", sigabbrev_np(number));
+	event_base_loopbreak(server->base);
+}
+
+int server_handle_signals(struct server *server)
+{
+	static const int numbers[] = {SIGTERM, SIGINT};
+
+	for (size_t i = 0; i < 2; i++)
+		evsignal_assign(&server->terminate[i], server->base, numbers[i], on_terminate,
+				server);
+	server->handles_signals = true;
+	for (size_t i = 0; i < 2; i++)
+		if (event_add(&server->terminate[i], NULL))
+			return -ENOMEM;
+	return 0;
+}
+
+int server_run(struct server *server)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < server->nr_workers && !rc; i++)
+		rc = worker_start(server->workers[i]);
+	if (!rc)
+		rc = listener_start(server->admin_listener);
+	if (!rc)
+		rc = pool_start(server->pool);
+	if (rc) {
+		log_error("not started reason=\"%s\"", strerror(-rc));
+		return rc;
+	}
+	event_base_loop(server->base, EVLOOP_NO_EXIT_ON_EMPTY);
+	return 0;
+}
+
+/* --- life ---------------------------------------------------------------------------------------
+ */
+
+/* Sessions cost two descriptors each, blocks one: take what the hard limit allows. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		log_warning("descriptor limit not raised reason=\"%s\"", strerror(errno));
+}
+
+static int make_base(struct server *server)
+{
+	server->wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (server->wakeup_fd < 0)
+		return -errno;
+	server->base = event_base_new();
+	if (!server->base)
+		return -ENOMEM;
+	event_assign(&server->wakeup_event, server->base, server->wakeup_fd, EV_READ | EV_PERSIST,
+		     on_wakeup, server);
+	return event_add(&server->wakeup_event, NULL) ? -ENOMEM : 0;
+}
+
+static int take_sockets(struct server *server)
+{
+	const struct config *config = server->config;
+	int rc = endpoint_open(&server->data_endpoint, config->socket, config->socket_mode,
+			       config->socket_group);
+
+	if (!rc)
+		rc = endpoint_open(&server->admin_endpoint, config->admin_socket, ADMIN_SOCKET_MODE,
+				   NULL);
+	return rc;
+}
+
+static int make_memory(struct server *server)
+{
+	struct pool_callbacks callbacks = {
+		.clean = on_clean,
+		.retired = on_retired,
+		.owner_changed = on_owner_changed,
+		.filled = on_filled,
+		.userdata = server,
+	};
+	int rc = pool_new(&server->pool, server->config, HP_TENANTS_MAX, &callbacks);
+
+	server->net.pool = server->pool;
+	if (!rc)
+		rc = tenants_new(&server->net.tenants, server->config, server->pool);
+	if (!rc)
+		rc = slots_new(&server->net.slots, server->net.tenants);
+	if (!rc)
+		rc = leases_new(&server->net.leases, server->pool, server->net.slots);
+	for (size_t i = 0; !rc && i < pool_nr_zones(server->pool); i++)
+		server->ops.configured_bytes += pool_zone(server->pool, i)->config->size_bytes;
+	return rc;
+}
+
+static int make_workers(struct server *server)
+{
+	int rc = 0;
+
+	server->net.hello_timeout_ms = HP_HELLO_TIMEOUT_MS;
+	server->net.looks = &server->looks;
+	server->workers = calloc(server->config->workers, sizeof(*server->workers));
+	if (!server->workers)
+		return -ENOMEM;
+	while (server->nr_workers < server->config->workers && !rc) {
+		rc = worker_new(&server->workers[server->nr_workers], &server->net,
+				(unsigned)server->nr_workers);
+		server->nr_workers += !rc;
+	}
+	return rc;
+}
+
+static int make_listeners(struct server *server)
+{
+	int rc;
+
+	server->acceptor = (struct acceptor){
+		.net = &server->net,
+		.workers = server->workers,
+		.nr_workers = server->nr_workers,
+		.sessions_max = HP_SESSIONS_MAX,
+		.admin_sessions_max = HP_ADMIN_SESSIONS_MAX,
+	};
+	rc = listener_new(&server->data_listener, server->base, endpoint_fd(server->data_endpoint),
+			  SOCKET_DATA, &server->acceptor);
+	if (!rc)
+		rc = listener_new(&server->admin_listener, server->base,
+				  endpoint_fd(server->admin_endpoint), SOCKET_ADMIN,
+				  &server->acceptor);
+	return rc;
+}
+
+static void make_looks(struct server *server)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	server->ops.net = &server->net;
+	server->ops.workers = server->workers;
+	server->ops.nr_workers = server->nr_workers;
+	server->ops.started_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	server->looks = ops_looks(&server->ops);
+}
+
+int server_new(struct server **ret, const struct config *config)
+{
+	struct server *server = calloc(1, sizeof(*server));
+	int rc;
+
+	if (!server)
+		return -ENOMEM;
+	server->config = config;
+	server->wakeup_fd = -1;
+	raise_descriptor_limit();
+	rc = make_base(server);
+	if (!rc)
+		rc = take_sockets(server);
+	if (!rc)
+		rc = make_memory(server);
+	if (!rc)
+		rc = make_workers(server);
+	if (!rc)
+		rc = make_listeners(server);
+	if (rc) {
+		server_free(server);
+		return rc;
+	}
+	make_looks(server);
+	*ret = server;
+	return 0;
+}
+
+struct server *server_free(struct server *server)
+{
+	if (!server)
+		return NULL;
+	listener_free(server->data_listener);
+	listener_free(server->admin_listener);
+	for (size_t i = 0; i < server->nr_workers; i++)
+		worker_stop(server->workers[i]);
+	pool_free(server->pool); /* until then its threads may still call back */
+	for (size_t i = 0; i < server->nr_workers; i++)
+		worker_free(server->workers[i]);
+	free(server->workers);
+	leases_free(server->net.leases);
+	slots_free(server->net.slots);
+	tenants_free(server->net.tenants);
+	endpoint_close(server->admin_endpoint);
+	endpoint_close(server->data_endpoint);
+	for (size_t i = 0; server->handles_signals && i < 2; i++)
+		event_del(&server->terminate[i]);
+	if (server->base) {
+		event_del(&server->wakeup_event);
+		event_base_free(server->base);
+	}
+	if (server->wakeup_fd >= 0)
+		close(server->wakeup_fd);
+	free(server);
+	return NULL;
+}
