@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hugepoolctl alloc: takes ranges as any program would, says what it got, and holds it until it is
+ * told to end, or the daemon does.
+ */
+#include "client/cli/cli.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+static const char *zone_name(const struct cli *cli, const struct hp_wire_range *wire)
+{
+	const struct window *window = handle_window(cli->pool, wire->zone);
+
+	return window ? window->name : "?";
+}
+
+static int print_text(const struct cli *cli, const struct hugepool_range *ranges, size_t n)
+{
+	char size[CLI_SIZE_MAX], page_size[CLI_SIZE_MAX];
+
+	for (size_t i = 0; i < n; i++) {
+		struct hp_wire_range wire;
+
+		if (hp_wire_get_range(ranges[i].lease, &wire) < 0)
+			return -EPROTO;
+		printf("%s at %p: zone %s, page %u, %u pages of %s\n",
+		       cli_size(size, ranges[i].bytes), ranges[i].address, zone_name(cli, &wire),
+		       wire.page, wire.pages, cli_size(page_size, ranges[i].page_size));
+	}
+	return fflush(stdout) ? -errno : 0;
+}
+
+static json_t *json_range(const struct cli *cli, const struct hugepool_range *range)
+{
+	struct hp_wire_range wire;
+
+	if (hp_wire_get_range(range->lease, &wire) < 0)
+		return NULL;
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "zone", zone_name(cli, &wire),
+			 "page", (json_int_t)wire.page, "pages", (json_int_t)wire.pages,
+			 "generation", (json_int_t)wire.generation, "page_size",
+			 (json_int_t)range->page_size, "bytes", (json_int_t)range->bytes, "address",
+			 (json_int_t)(uintptr_t)range->address);
+}
+
+static int print_json(const struct cli *cli, const struct hugepool_range *ranges, size_t n)
+{
+	json_t *array = json_array();
+
+	for (size_t i = 0; i < n; i++)
+		if (json_array_append_new(array, json_range(cli, &ranges[i])) < 0)
+			return json_decref(array), -ENOMEM;
+	return cli_print_json(json_pack("{s:o}", "ranges", array)) ? -EIO : 0;
+}
+
+/* Until a signal comes or the daemon goes. Return: 0 or -errno. */
+static int hold(struct cli *cli, int signals)
+{
+	struct pollfd p[] = {
+		{.fd = signals, .events = POLLIN},
+		{.fd = cli->pool->connection.socket, .events = POLLRDHUP},
+	};
+
+	while (poll(p, 2, -1) < 0)
+		if (errno != EINTR)
+			return -errno;
+	if (p[0].revents)
+		return 0;
+	snprintf(cli->error.message, sizeof(cli->error.message),
+		 "the daemon has ended, and the memory with it");
+	cli->error.error = ECONNRESET;
+	return -ECONNRESET;
+}
+
+static int take_and_hold(struct cli *cli, const struct hugepool_request *request, int signals)
+{
+	struct hugepool_range ranges[HP_RANGES_MAX];
+	int r = hugepool_alloc_bulk(cli->pool, request, ranges, cli->count);
+
+	if (r < 0) {
+		cli->error = cli->pool->error;
+		return r;
+	}
+	r = cli->json ? print_json(cli, ranges, cli->count) : print_text(cli, ranges, cli->count);
+	return r < 0 ? r : hold(cli, signals);
+}
+
+int verb_alloc(struct cli *cli)
+{
+	struct hugepool_request request = HUGEPOOL_REQUEST_INIT;
+	sigset_t set;
+	int signals, r;
+
+	request.bytes = cli->bytes;
+	request.zone = cli->zone;
+	request.page_size = cli->page_bytes;
+	request.alignment = cli->alignment;
+	request.flags = (cli->zero ? HUGEPOOL_ZERO : 0) | (cli->exclusive ? HUGEPOOL_EXCLUSIVE : 0);
+
+	/* Blocked before anything is taken: an interruption never leaves it half done. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signals = signalfd(-1, &set, SFD_CLOEXEC);
+	if (signals < 0)
+		return cli_fail(cli, -errno);
+	r = take_and_hold(cli, &request, signals);
+	close(signals);
+	return r < 0 ? cli_fail(cli, r) : 0;
+}

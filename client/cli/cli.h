@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hugepoolctl: what its verbs share. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/handle.h"
+
+#define LIST_WHAT(name) HUGEPOOL__V1__LIST_WHAT__LIST_WHAT_##name
+
+enum {
+	EXIT_FAILED = 1, /* the request */
+	EXIT_USAGE = 2,
+};
+
+/* Options, as bits: a verb says which it takes. */
+enum {
+	OPT_SOCKET = 1 << 0,
+	OPT_ADMIN = 1 << 1,
+	OPT_JSON = 1 << 2,
+	OPT_ZONE = 1 << 3,
+	OPT_PAGE_SIZE = 1 << 4,
+	OPT_ALIGN = 1 << 5,
+	OPT_COUNT = 1 << 6,
+	OPT_ZERO = 1 << 7,
+	OPT_EXCLUSIVE = 1 << 8,
+};
+#define OPT_QUERY (OPT_SOCKET | OPT_ADMIN | OPT_JSON)
+
+struct cli {
+	const char *path; /* of the socket */
+	bool admin, json, zero, exclusive;
+	const char *zone; /* NULL: all, or the first */
+	uint64_t page_bytes, alignment, count;
+	uint64_t bytes; /* the argument of a verb that takes SIZE */
+	struct hugepool *pool;
+	struct hugepool_error error; /* of the last failure */
+};
+
+struct verb {
+	const char *name;
+	const char *summary;
+	bool takes_size;	     /* as its argument */
+	int options;		     /* it takes */
+	bool needs_admin;	     /* socket */
+	int (*run)(struct cli *cli); /* Return: exit status */
+};
+
+int verb_status(struct cli *cli);
+int verb_zones(struct cli *cli);
+int verb_buddyinfo(struct cli *cli);
+int verb_blocks(struct cli *cli);
+int verb_caches(struct cli *cli);
+int verb_tenants(struct cli *cli);
+int verb_sessions(struct cli *cli);
+int verb_leases(struct cli *cli);
+int verb_alloc(struct cli *cli);
+int verb_check(struct cli *cli);
+int verb_flush(struct cli *cli);
+
+/* --- query.c ---------------------------------------------------------------------------------- */
+
+/* Connects. Return: 0 or -errno, with cli->error. */
+int cli_open(struct cli *cli);
+
+/* One exchange; the reply is borrowed until the next. Return: 0 or -errno, with cli->error. */
+int cli_ask(struct cli *cli, uint8_t type, const ProtobufCMessage *message, uint8_t reply_type,
+	    const ProtobufCMessage **ret);
+
+/* Called with each piece of a list. zone: NULL where the list is not of one. Return: 0 goes on. */
+typedef int (*cli_list_fn)(void *userdata, const Hugepool__V1__Zone *zone,
+			   const Hugepool__V1__ListReply *reply);
+
+int cli_list(struct cli *cli, Hugepool__V1__ListWhat what, cli_list_fn fn, void *userdata);
+
+/* The same for each zone, or the one of --zone. The zone has only its identity. */
+int cli_list_zones(struct cli *cli, Hugepool__V1__ListWhat what, cli_list_fn fn, void *userdata);
+
+/* A verb that shows one list. */
+struct cli_list {
+	Hugepool__V1__ListWhat what;
+	const char *key; /* in LIST_REPLY, and in the JSON */
+	bool per_zone;
+	cli_list_fn print; /* as text */
+};
+
+/* Return: exit status. */
+int cli_show_list(struct cli *cli, const struct cli_list *what, void *userdata);
+
+/* The zones, with everything but why recycling is held. They outlive the reply that named them. */
+struct cli_zones {
+	Hugepool__V1__Zone zones[HP_ZONES_MAX];
+	char names[HP_ZONES_MAX][HP_NAME_MAX];
+	size_t nr;
+};
+int cli_zones_load(struct cli *cli, struct cli_zones *ret);
+
+/* Whether it is the zone of --zone, or there is none. */
+bool cli_is_wanted(const struct cli *cli, const Hugepool__V1__Zone *zone);
+
+/* Names of tenants by number, as far as we may know them. */
+struct cli_owners {
+	struct {
+		uint32_t owner;
+		char name[HP_NAME_MAX + 1];
+	} known[HP_TENANTS_MAX];
+	size_t nr;
+};
+int cli_owners_load(struct cli *cli, struct cli_owners *ret);
+const char *cli_owners_name(const struct cli_owners *owners, uint32_t owner);
+
+/* --- print.c ---------------------------------------------------------------------------------- */
+
+/* Says what went wrong and what can be done. Return: EXIT_FAILED. */
+int cli_fail(struct cli *cli, int error);
+
+/* Prints and frees it. Return: exit status. */
+int cli_print_json(json_t *json);
+
+/* "64 MiB": exact, in the largest unit that divides it. */
+#define CLI_SIZE_MAX 24
+const char *cli_size(char buffer[CLI_SIZE_MAX], uint64_t bytes);
+
+/* "2 h 05 min": in the two units that matter. */
+#define CLI_AGE_MAX 32
+const char *cli_age(char buffer[CLI_AGE_MAX], uint64_t ms);
+
+/* "NODE" of /proc's files. */
+const char *cli_node(char buffer[16], int node);
+
+/* Bytes of the wire as a C string: cut, and without control characters. */
+#define CLI_TEXT_MAX (HP_MESSAGE_MAX + 1)
+const char *cli_text(char buffer[CLI_TEXT_MAX], ProtobufCBinaryData bytes);
+
+/* "2M", "2Mi", "2MiB", "2048kB", "1G", "4096": powers of 1024. Return: 0, -EINVAL, -ERANGE. */
+int cli_parse_size(const char *text, uint64_t *ret);
+
+/* --- json.c ----------------------------------------------------------------------------------- */
+
+/* Every field of a message by its name in the protocol. NULL: no memory. */
+json_t *cli_json_message(const ProtobufCMessage *message);
+
+/* As the JSON of a failure. */
+json_t *cli_json_error(const struct hugepool_error *error);

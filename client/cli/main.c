@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hugepoolctl: one table of verbs, one of options. What a verb does not take is a usage error, and so
+ * is everything else that is found out before the daemon is asked.
+ */
+#include "client/cli/cli.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_SOCKET	     "/run/hugepool/hugepool.sock"
+#define DEFAULT_ADMIN_SOCKET "/run/hugepool/admin.sock"
+
+static const struct verb verbs[] = {
+	{"status", "the daemon, its memory, and what there is for you", false, OPT_QUERY, false,
+	 verb_status},
+	{"zones", "every figure of every zone, like /proc/zoneinfo", false, OPT_QUERY | OPT_ZONE,
+	 false, verb_zones},
+	{"buddyinfo", "free chunks by order, like /proc/buddyinfo", false, OPT_QUERY | OPT_ZONE,
+	 false, verb_buddyinfo},
+	{"blocks", "pageblocks: state, owner, what is free in them", false, OPT_QUERY | OPT_ZONE,
+	 false, verb_blocks},
+	{"caches", "page caches of the workers", false, OPT_QUERY | OPT_ZONE, false, verb_caches},
+	{"tenants", "who holds how much", false, OPT_QUERY, false, verb_tenants},
+	{"sessions", "connections, and processes that broke theirs", false, OPT_QUERY, false,
+	 verb_sessions},
+	{"leases", "ranges: where, whose, since when", false, OPT_QUERY, false, verb_leases},
+	{"alloc", "take memory and hold it until interrupted", true,
+	 OPT_SOCKET | OPT_JSON | OPT_ZONE | OPT_PAGE_SIZE | OPT_ALIGN | OPT_COUNT | OPT_ZERO |
+		 OPT_EXCLUSIVE,
+	 false, verb_alloc},
+	{"check", "have every invariant of the zones checked", false, OPT_QUERY, true, verb_check},
+	{"flush", "drain every page cache", false, OPT_QUERY, true, verb_flush},
+};
+
+static const struct {
+	int bit;
+	const char *name, *value, *summary;
+} options[] = {
+	{OPT_SOCKET, "socket", "PATH", "the daemon's socket"},
+	{OPT_ADMIN, "admin", NULL, "ask on the admin socket, which shows everything"},
+	{OPT_JSON, "json", NULL, "answer in JSON"},
+	{OPT_ZONE, "zone", "NAME", "of this zone"},
+	{OPT_PAGE_SIZE, "page-size", "SIZE", "of a zone with pages of this size"},
+	{OPT_ALIGN, "align", "SIZE", "the address, to a power of two"},
+	{OPT_COUNT, "count", "N", "as many ranges of SIZE, all or none"},
+	{OPT_ZERO, "zero", NULL, "filled with zeros"},
+	{OPT_EXCLUSIVE, "exclusive", NULL, "in pageblocks that hold nothing else"},
+};
+
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+
+static void print_usage(FILE *to)
+{
+	fprintf(to, "usage: hugepoolctl [OPTION ...] VERB [ARGUMENT]\n\n");
+	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
+		fprintf(to, "  %-10s %-5s  %s%s\n", verbs[i].name,
+			verbs[i].takes_size ? "SIZE" : "", verbs[i].summary,
+			verbs[i].needs_admin ? " (admin socket)" : "");
+	fprintf(to, "\n");
+	for (size_t i = 0; i < ARRAY_SIZE(options); i++)
+		fprintf(to, "  --%-9s %-5s  %s\n", options[i].name,
+			options[i].value ? options[i].value : "", options[i].summary);
+	fprintf(to, "  --%-9s %-5s  %s\n  --%-9s %-5s  %s\n", "help", "", "this", "version", "",
+		"of this program");
+	fprintf(to, "\nSizes: 2M, 2Mi, 2048kB, 1G; powers of 1024. Sockets: --socket, or "
+		    "HUGEPOOL_SOCKET "
+		    "and\nHUGEPOOL_ADMIN_SOCKET, or those below /run/hugepool.\n"
+		    "Exit status: 0 done, 1 failed, 2 usage.\n");
+}
+
+static int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int usage_error(const char *format, ...)
+{
+	va_list args;
+
+	fprintf(stderr, "hugepoolctl: ");
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fprintf(stderr, "\nhugepoolctl --help tells what there is.\n");
+	return EXIT_USAGE;
+}
+
+static const struct verb *find_verb(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
+		if (strcmp(verbs[i].name, name) == 0)
+			return &verbs[i];
+	return NULL;
+}
+
+static int take_size(const char *what, const char *text, uint64_t *ret)
+{
+	if (cli_parse_size(text, ret) < 0 || *ret == 0)
+		return usage_error("%s: '%s' is not a size like 2M or 1G", what, text);
+	return 0;
+}
+
+static int take_option(struct cli *cli, int bit, const char *value)
+{
+	char *end;
+
+	switch (bit) {
+	case OPT_SOCKET:
+		cli->path = value;
+		return 0;
+	case OPT_ADMIN:
+		cli->admin = true;
+		return 0;
+	case OPT_JSON:
+		cli->json = true;
+		return 0;
+	case OPT_ZONE:
+		cli->zone = value;
+		return 0;
+	case OPT_PAGE_SIZE:
+		return take_size("--page-size", value, &cli->page_bytes);
+	case OPT_ALIGN:
+		if (cli_parse_size(value, &cli->alignment) < 0 || cli->alignment == 0 ||
+		    cli->alignment & (cli->alignment - 1))
+			return usage_error("--align: '%s' is not a power of two", value);
+		return 0;
+	case OPT_COUNT:
+		errno = 0;
+		cli->count = strtoull(value, &end, 10);
+		if (errno || end == value || *end || *value == '-' || cli->count < 1 ||
+		    cli->count > HP_RANGES_MAX)
+			return usage_error("--count: '%s' is not a number from 1 to %d", value,
+					   HP_RANGES_MAX);
+		return 0;
+	case OPT_ZERO:
+		cli->zero = true;
+		return 0;
+	default:
+		cli->exclusive = true;
+		return 0;
+	}
+}
+
+/* Return: 0 to go on, the exit status + 1 to end. given: bits of the options seen. */
+static int parse(struct cli *cli, int argc, char **argv, int *given)
+{
+	struct option table[ARRAY_SIZE(options) + 3] = {
+		{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'V'},
+	};
+	int c;
+
+	for (size_t i = 0; i < ARRAY_SIZE(options); i++)
+		table[2 + i] = (struct option){
+			.name = options[i].name,
+			.has_arg = options[i].value ? required_argument : no_argument,
+			.val = 256 + (int)i,
+		};
+	while ((c = getopt_long(argc, argv, ":h", table, NULL)) != -1) {
+		int r;
+
+		if (c == 'h') {
+			print_usage(stdout);
+			return 1;
+		}
+		if (c == 'V') {
+			printf("hugepoolctl %s\n", hugepool_version());
+			return 1;
+		}
+		if (c < 256)
+			return 1 + usage_error(c == ':'
+						       ? "%s needs a value"
+						       : "%s: no such option, or it takes no value",
+					       argv[optind - 1]);
+		*given |= options[c - 256].bit;
+		r = take_option(cli, options[c - 256].bit, optarg);
+		if (r)
+			return 1 + r;
+	}
+	return 0;
+}
+
+static int check_fit(const struct verb *verb, int given, int nr_arguments)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(options); i++)
+		if (given & options[i].bit & ~verb->options)
+			return usage_error("%s takes no --%s", verb->name, options[i].name);
+	if (!verb->takes_size && nr_arguments > 0)
+		return usage_error("%s takes no argument", verb->name);
+	if (verb->takes_size && nr_arguments != 1)
+		return usage_error("%s takes one argument, SIZE", verb->name);
+	return 0;
+}
+
+static const char *default_path(bool admin)
+{
+	const char *path = getenv(admin ? "HUGEPOOL_ADMIN_SOCKET" : "HUGEPOOL_SOCKET");
+
+	if (path && *path)
+		return path;
+	return admin ? DEFAULT_ADMIN_SOCKET : DEFAULT_SOCKET;
+}
+
+int main(int argc, char **argv)
+{
+	struct cli cli = {.count = 1};
+	const struct verb *verb;
+	int given = 0, r;
+
+	r = parse(&cli, argc, argv, &given);
+	if (r)
+		return r - 1;
+	if (optind == argc) {
+		print_usage(stderr);
+		return EXIT_USAGE;
+	}
+	verb = find_verb(argv[optind]);
+	if (!verb)
+		return usage_error("there is no verb '%s'", argv[optind]);
+	r = check_fit(verb, given, argc - optind - 1);
+	if (r == 0 && verb->takes_size)
+		r = take_size(verb->name, argv[optind + 1], &cli.bytes);
+	if (r)
+		return r;
+
+	cli.admin |= verb->needs_admin;
+	if (!cli.path)
+		cli.path = default_path(cli.admin);
+	r = cli_open(&cli);
+	r = r < 0 ? cli_fail(&cli, r) : verb->run(&cli);
+	cli.pool = hugepool_close(cli.pool);
+	if (fflush(stdout) && r == 0) {
+		fprintf(stderr, "hugepoolctl: the output could not be written\n");
+		r = EXIT_FAILED;
+	}
+	return r;
+}
