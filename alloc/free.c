@@ -69,7 +69,7 @@ static int giving_end(struct giving *g, int r)
 	bad = zone->bad_pages != g->bad_before;
 	hp_zone_unlock(zone);
 	if (g->pcp) {
-		if (hp_pcp_is_high(g->pcp))
+		if (hp_pcp_is_high(g->pcp, 0) || hp_pcp_is_high(g->pcp, HP_PCP_BLOCK))
 			hp_pcp_trim(g->pcp);
 		hp_bias_leave(&g->pcp->lock);
 	}
@@ -162,8 +162,8 @@ static void release(struct giving *g, hp_pfn_t head, hp_pfn_t from, hp_pfn_t to)
 
 /* --- one lease, and several --- */
 
-static int free_slow(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot,
-		     const struct hp_range *range)
+static __attribute__((noinline)) int free_slow(struct hp_zone *zone, struct hp_pcp *pcp,
+					       uint32_t slot, const struct hp_range *range)
 {
 	struct giving g = giving_begin(zone, pcp);
 	uint64_t word;
@@ -174,63 +174,89 @@ static int free_slow(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot,
 	return giving_end(&g, r);
 }
 
+static __attribute__((noinline)) bool any_broken(const struct hp_zone *zone, hp_pfn_t pfn,
+						 uint32_t pages)
+{
+	while (pages-- > 0)
+		if (hp_page_bit(zone->bad, pfn++))
+			return true;
+	return false;
+}
+
 /*
- * Can this range go to its cache without the zone lock? Then its lease word is returned, else 0.
+ * Can this range go to the cache without the zone lock? Then its lease word is returned, else 0.
  * The cache is locked, so that whoever closes the block waits for us.
  */
-static inline uint64_t free_hits(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot,
-				 const struct hp_range *range)
+static inline __attribute__((always_inline)) uint64_t free_hits(const struct hp_zone *zone,
+								const struct hp_pcp *pcp,
+								unsigned index, uint32_t slot,
+								const struct hp_range *range)
 {
 	hp_pfn_t pfn = range->pfn;
+	uint32_t pages = range->pages;
 	uint64_t word, want;
 
-	if (pfn >= zone->config.nr_pages || (pfn & (range->pages - 1)) != 0 ||
-	    range->zone != zone->config.id || slot > HP_SLOT_MAX)
+	if (pfn >= zone->config.nr_pages || (pfn & (pages - 1)) != 0 ||
+	    range->zone != zone->config.id || slot > HP_SLOT_MAX ||
+	    range->generation > HP_GENERATION_MAX)
 		return 0;
 	word = hp_durable_load(&zone->leases[pfn]);
-	want = (uint64_t)range->generation << 40 | (uint64_t)slot << 22 |
-	       (uint64_t)range->pages << 2 | HP_LEASE_LEASED;
-	if (word != want || range->generation > HP_GENERATION_MAX || hp_zone_attention(zone) ||
-	    hp_share_is_shared(zone, pfn))
+	want = (uint64_t)range->generation << 40 | (uint64_t)slot << 22 | (uint64_t)pages << 2 |
+	       HP_LEASE_LEASED;
+	if (word != want || hp_zone_attention(zone) || hp_share_is_shared(zone, pfn) ||
+	    hp_pcp_is_full(pcp, index))
 		return 0;
 	if ((hp_durable_load(&zone->blocks[hp_block_of(zone, pfn)]) & hp_bits(24)) !=
 	    pcp->live_word)
 		return 0;
-	if (__atomic_load_n(&zone->nr_broken, __ATOMIC_RELAXED))
-		for (uint32_t i = 0; i < range->pages; i++)
-			if (hp_page_bit(zone->bad, pfn + i))
-				return 0;
+	if (__atomic_load_n(&zone->nr_broken, __ATOMIC_RELAXED) && any_broken(zone, pfn, pages))
+		return 0;
 	return word;
+}
+
+/* The cache has become too full: it is drained, and left. */
+static __attribute__((noinline)) int free_trim(struct hp_zone *zone, struct hp_pcp *pcp)
+{
+	hp_pcp_trim(pcp);
+	hp_bias_leave(&pcp->lock);
+	hp_page_report(zone);
+	return 0;
+}
+
+/* In a locked cache, which is left. */
+static inline __attribute__((always_inline)) int free_hit(struct hp_zone *zone, struct hp_pcp *pcp,
+							  unsigned index, uint32_t slot,
+							  const struct hp_range *range)
+{
+	uint64_t word = free_hits(zone, pcp, index, slot, range);
+
+	if (__builtin_expect(word == 0, 0)) {
+		hp_bias_leave(&pcp->lock);
+		return free_slow(zone, pcp, slot, range);
+	}
+	hp_durable_store(&zone->leases[range->pfn], hp_lease_freed(word));
+	hp_pcp_push(pcp, index, hp_entry(range->pfn, (unsigned)__builtin_ctz(range->pages), false));
+	hp_pcp_bump(&pcp->frees);
+	if (__builtin_expect(hp_pcp_is_high(pcp, index), 0))
+		return free_trim(zone, pcp);
+	hp_bias_leave(&pcp->lock);
+	return 0;
 }
 
 int hp_zone_free(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot,
 		 const struct hp_range *range)
 {
-	uint64_t word;
 	int index;
 
 	if (!pcp || pcp->zone != zone)
 		return free_slow(zone, NULL, slot, range);
 	index = hp_pcp_index(pcp, range->pages);
-	if (index < 0 || !hp_bias_try(&pcp->lock))
+	if (index < 0 || __builtin_expect(!hp_bias_try(&pcp->lock), 0))
 		return free_slow(zone, pcp, slot, range);
-	word = free_hits(zone, pcp, slot, range);
-	if (__builtin_expect(word == 0, 0) || hp_pcp_is_full(pcp, (unsigned)index)) {
-		hp_bias_leave(&pcp->lock);
-		return free_slow(zone, pcp, slot, range);
-	}
-	hp_durable_store(&zone->leases[range->pfn], hp_lease_freed(word));
-	hp_pcp_push(pcp, (unsigned)index,
-		    hp_entry(range->pfn, (unsigned)__builtin_ctz(range->pages), false));
-	hp_pcp_bump(&pcp->frees);
-	if (__builtin_expect(hp_pcp_is_high(pcp), 0)) {
-		hp_pcp_trim(pcp);
-		hp_bias_leave(&pcp->lock);
-		hp_page_report(zone);
-		return 0;
-	}
-	hp_bias_leave(&pcp->lock);
-	return 0;
+	/* Twice the same, once with constants. */
+	if (__builtin_expect(index == 0 && range->pages == 1, 1))
+		return free_hit(zone, pcp, 0, slot, range);
+	return free_hit(zone, pcp, (unsigned)index, slot, range);
 }
 
 /* The first range that begins where an earlier one does, or n. All of them are inside the zone. */

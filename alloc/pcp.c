@@ -23,9 +23,14 @@
 #include <errno.h>
 #include <pthread.h>
 
-#define BATCH_MAX      63u /* of the computed batch */
-#define HIGH_BATCHES   6u  /* computed high, in batches */
-#define HIGH_SHARE     8u  /* high is at most this part of the zone, the limit, the owner's pages */
+#define BATCH_MAX    63u /* of the computed batch */
+#define HIGH_BATCHES 6u	 /* computed high, in batches */
+#define HIGH_SHARE   8u	 /* high is at most this part of the zone, the limit, the owner's pages */
+/*
+ * But not less: a cache that is filled by less than the eight pages whose lease words share a cache
+ * line hands out pages next to those of another worker, and then the two fight over the line.
+ */
+#define HIGH_LEAST     16u
 #define CAPACITY_MAX   4096u /* entries of the order 0 ring */
 #define CHUNK_ENTRIES  64u   /* freed or taken under one hold of the zone lock */
 #define ZERO_LOOKS     32u   /* entries looked at for a zero one */
@@ -90,6 +95,10 @@ static uint32_t high_bound(const struct hp_pcp *pcp)
 	bound /= HIGH_SHARE;
 	if (bound > zone->pcp_capacity)
 		bound = zone->pcp_capacity;
+	if (bound < HIGH_LEAST)
+		bound = HIGH_LEAST;
+	if (bound > zone->config.nr_pages / 2)
+		bound = zone->config.nr_pages / 2;
 	return bound < 2 ? 2 : (uint32_t)bound;
 }
 
@@ -213,7 +222,7 @@ bool hp_pcp_give(struct hp_pcp *pcp, hp_pfn_t pfn, unsigned order)
 	struct hp_zone *zone = pcp->zone;
 	int index = hp_pcp_index(pcp, 1u << order);
 
-	if (index < 0 || hp_zone_attention(zone))
+	if (index < 0 || hp_zone_attention(zone) || hp_pcp_is_full(pcp, (unsigned)index))
 		return false;
 
 	uint32_t block = hp_block_of(zone, pfn), last = hp_area_of(zone, pfn + (1u << order) - 1);
@@ -231,7 +240,8 @@ bool hp_pcp_give(struct hp_pcp *pcp, hp_pfn_t pfn, unsigned order)
 		if (bits)
 			return false; /* the buddy lists tell the bad from the good ones */
 	}
-	return hp_pcp_push(pcp, (unsigned)index, hp_entry(pfn, order, false));
+	hp_pcp_push(pcp, (unsigned)index, hp_entry(pfn, order, false));
+	return true;
 }
 
 /* --- drain --- */

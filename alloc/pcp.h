@@ -91,26 +91,24 @@ static inline bool hp_pcp_is_full(const struct hp_pcp *pcp, unsigned index)
 	return hp_pcp_list_nr(&pcp->list[index]) > pcp->list[index].mask;
 }
 
-/* Puts an entry at the hot end. Locked. False: the list is full. */
-static inline bool hp_pcp_push(struct hp_pcp *pcp, unsigned index, hp_entry_t entry)
+/* Puts an entry at the hot end. Locked; the list is not full. */
+static inline void hp_pcp_push(struct hp_pcp *pcp, unsigned index, hp_entry_t entry)
 {
 	struct hp_pcp_list *list = &pcp->list[index];
 	uint32_t hot = list->hot;
 
-	if (__builtin_expect(hp_pcp_is_full(pcp, index), 0))
-		return false;
 	pcp->entries[list->base + (hot & list->mask)] = entry;
 	__atomic_store_n(&list->hot, hot + 1, __ATOMIC_RELAXED);
 	if (index != HP_PCP_BLOCK)
 		hp_pcp_set_count(pcp, pcp->count + (1u << index));
-	return true;
 }
 
-/* Has the free path to drain? */
-static inline bool hp_pcp_is_high(const struct hp_pcp *pcp)
+/* Has the free path to drain, after something was put into this list? */
+static inline bool hp_pcp_is_high(const struct hp_pcp *pcp, unsigned index)
 {
-	return pcp->count >= __atomic_load_n(&pcp->high, __ATOMIC_RELAXED) ||
-	       hp_pcp_list_nr(&pcp->list[HP_PCP_BLOCK]) > pcp->block_high;
+	if (index == HP_PCP_BLOCK)
+		return hp_pcp_list_nr(&pcp->list[index]) > pcp->block_high;
+	return pcp->count >= __atomic_load_n(&pcp->high, __ATOMIC_RELAXED);
 }
 
 /* What a zone of this configuration starts with: pages of a batch, entries of the order 0 ring. */

@@ -164,12 +164,13 @@ static bool request_possible(const struct hp_zone *zone, const struct hp_request
 	       (!(request->flags & HP_ALLOC_SHARED) || zone->refs);
 }
 
-/* The list of the cache that can serve the request, or -1. */
+/* The list of the cache that can serve the request, which is possible then; or -1. */
 static inline int cache_index(const struct hp_zone *zone, const struct hp_pcp *pcp,
 			      const struct hp_request *request)
 {
 	if (!pcp || pcp->zone != zone || pcp->owner != request->owner ||
-	    (request->flags & ~FLAGS_HIT) || request->align > request->pages)
+	    request->slot - 1 >= HP_SLOT_MAX || (request->flags & ~FLAGS_HIT) ||
+	    request->align > request->pages || (request->align & (request->align - 1)) != 0)
 		return -1;
 	return hp_pcp_index(pcp, request->pages);
 }
@@ -295,7 +296,8 @@ static void grant(struct hp_zone *zone, const struct hp_request *request, struct
 		   hp_lease_grant(zone, pfn, request->pages, request->slot), ret->zeroed);
 }
 
-static int alloc_slow(struct hp_zone *zone, const struct hp_request *request, struct hp_grant *ret)
+static __attribute__((noinline)) int
+alloc_slow(struct hp_zone *zone, const struct hp_request *request, struct hp_grant *ret)
 {
 	struct hp_grant g;
 	int r;
@@ -330,33 +332,53 @@ static bool refill(struct hp_zone *zone, struct hp_pcp *pcp, unsigned index,
 	return filled;
 }
 
-int hp_zone_alloc(struct hp_zone *zone, struct hp_pcp *pcp, const struct hp_request *request,
-		  struct hp_grant *ret)
+/* Takes the hottest entry of a list that has one, makes a lease of it and leaves the cache. */
+static inline __attribute__((always_inline)) int alloc_hit(struct hp_zone *zone, struct hp_pcp *pcp,
+							   unsigned index,
+							   const struct hp_request *request,
+							   struct hp_grant *ret)
 {
-	int index;
-
-	if (__builtin_expect(!request_possible(zone, request), 0))
-		return -EINVAL;
-	index = cache_index(zone, pcp, request);
-	if (index < 0 || !hp_bias_try(&pcp->lock))
-		return alloc_slow(zone, request, ret);
-	if (__builtin_expect(hp_pcp_list_nr(&pcp->list[index]) == 0, 0)) {
-		if (!refill(zone, pcp, (unsigned)index, request)) {
-			hp_bias_leave(&pcp->lock);
-			return alloc_slow(zone, request, ret);
-		}
-	}
-	if (request->flags & HP_ALLOC_ZEROED)
-		hp_pcp_prefer_zero(pcp, (unsigned)index);
-
-	hp_entry_t entry = hp_pcp_pop(pcp, (unsigned)index);
+	hp_entry_t entry = hp_pcp_pop(pcp, index);
 	hp_pfn_t pfn = hp_entry_pfn(entry);
-	uint32_t generation = hp_lease_store(zone, pfn, request->pages, request->slot);
+	uint32_t pages = request->pages;
+	uint32_t generation = hp_lease_store(zone, pfn, pages, request->slot);
 
 	hp_pcp_bump(&pcp->hits);
 	hp_bias_leave(&pcp->lock);
-	fill_grant(zone, ret, pfn, request->pages, generation, entry & HP_ENTRY_ZERO);
+	fill_grant(zone, ret, pfn, pages, generation, entry & HP_ENTRY_ZERO);
 	return 0;
+}
+
+/* The cache is ours and has to be filled or searched first. */
+static __attribute__((noinline)) int alloc_miss(struct hp_zone *zone, struct hp_pcp *pcp,
+						unsigned index, const struct hp_request *request,
+						struct hp_grant *ret)
+{
+	if (hp_pcp_list_nr(&pcp->list[index]) == 0 && !refill(zone, pcp, index, request)) {
+		hp_bias_leave(&pcp->lock);
+		return alloc_slow(zone, request, ret);
+	}
+	if (request->flags & HP_ALLOC_ZEROED)
+		hp_pcp_prefer_zero(pcp, index);
+	return alloc_hit(zone, pcp, index, request, ret);
+}
+
+int hp_zone_alloc(struct hp_zone *zone, struct hp_pcp *pcp, const struct hp_request *request,
+		  struct hp_grant *ret)
+{
+	int index = cache_index(zone, pcp, request);
+
+	if (index < 0)
+		return request_possible(zone, request) ? alloc_slow(zone, request, ret) : -EINVAL;
+	if (__builtin_expect(!hp_bias_try(&pcp->lock), 0))
+		return alloc_slow(zone, request, ret);
+	if (__builtin_expect(hp_pcp_list_nr(&pcp->list[index]) == 0, 0) ||
+	    __builtin_expect(request->flags & HP_ALLOC_ZEROED, 0))
+		return alloc_miss(zone, pcp, (unsigned)index, request, ret);
+	/* Twice the same, once with a constant. */
+	if (__builtin_expect(index == 0, 1))
+		return alloc_hit(zone, pcp, 0, request, ret);
+	return alloc_hit(zone, pcp, (unsigned)index, request, ret);
 }
 
 /* Gives taken pages back as if they had never been taken. */
