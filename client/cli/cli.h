@@ -121,7 +121,7 @@ int cli_fail(struct cli *cli, int error);
 int cli_print_json(json_t *json);
 
 /* "64 MiB": exact, in the largest unit that divides it. */
-#define CLI_SIZE_MAX 24
+#define CLI_SIZE_MAX 32
 const char *cli_size(char buffer[CLI_SIZE_MAX], uint64_t bytes);
 
 /* "2 h 05 min": in the two units that matter. */
