@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ordinary memory, for development and for machines without huge pages: each life is a memfd.
+ *
+ * The description that memfd_create() returns is not counted among a file's writers by the kernel,
+ * so the file is opened again by way of /proc and the first one closed: then the same lease tells
+ * whether anybody else holds it. Clients get descriptions made in the same way. While one is made,
+ * the number in that path must go on meaning this file: a lock keeps the end of a life away, and
+ * the inode is looked at.
+ */
+#include "daemon/pool/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int surplus(const struct bound_zone *zone, uint64_t *ret_pages)
+{
+	(void)zone;
+	*ret_pages = 0;
+	return 0;
+}
+
+static int reopen(int fd)
+{
+	char path[64];
+	int again;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	again = open(path, O_RDWR | O_CLOEXEC);
+	return again < 0 ? -errno : again;
+}
+
+static int empty(struct pool_block *block)
+{
+	if (block->backing.fd < 0)
+		return 0;
+	if (ftruncate(block->backing.fd, 0) < 0 || ftruncate(block->backing.fd, 0) < 0)
+		return -errno;
+	return 0;
+}
+
+static void end_life(struct pool_block *block)
+{
+	pthread_mutex_lock(&block->zone->open_lock);
+	close(block->backing.fd);
+	block->backing.fd = -1;
+	pthread_mutex_unlock(&block->zone->open_lock);
+}
+
+static int release(struct pool_block *block, char reason[BACKING_REASON_MAX])
+{
+	if (block->backing.fd < 0)
+		return 0;
+	if (fcntl(block->backing.fd, F_SETLEASE, F_WRLCK) < 0) {
+		if (errno != EAGAIN)
+			return -errno;
+		snprintf(reason, BACKING_REASON_MAX,
+			 "the file of generation %" PRIu64 " is still open or mapped",
+			 block->backing.generation);
+		return BACKING_HELD;
+	}
+	end_life(block);
+	return 0;
+}
+
+static int allocate(int fd, const struct pool_zone *zone, char reason[BACKING_REASON_MAX])
+{
+	if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)zone->block_bytes) < 0)
+		return -errno;
+	if (fallocate(fd, 0, 0, (off_t)zone->block_bytes) == 0)
+		return 0;
+	if (errno != ENOSPC && errno != ENOMEM)
+		return -errno;
+	snprintf(reason, BACKING_REASON_MAX, "no memory: %s", strerror(errno));
+	return BACKING_SHORT;
+}
+
+static int make(struct pool_block *block, uint64_t generation, char reason[BACKING_REASON_MAX])
+{
+	const struct pool_zone *zone = &block->zone->public;
+	struct stat st;
+	char name[64];
+	int fd, first, r;
+
+	snprintf(name, sizeof(name), "hugepool:%.32s:%u:%" PRIu64, zone->name, block->index,
+		 generation);
+	first = memfd_create(name, MFD_CLOEXEC);
+	if (first < 0)
+		return -errno;
+	r = allocate(first, zone, reason);
+	fd = r ? r : reopen(first);
+	close(first);
+	if (r || fd < 0)
+		return r ? r : fd;
+	if (fstat(fd, &st) < 0) {
+		r = -errno;
+		close(fd);
+		return r;
+	}
+	pthread_mutex_lock(&block->zone->open_lock);
+	block->backing.fd = fd;
+	block->backing.inode = st.st_ino;
+	pthread_mutex_unlock(&block->zone->open_lock);
+	return 0;
+}
+
+static int open_life(struct pool_block *block, uint64_t generation)
+{
+	struct stat st;
+	int fd;
+
+	(void)generation; /* there is one file at a time, and an ended life has size 0 */
+	pthread_mutex_lock(&block->zone->open_lock);
+	fd = block->backing.fd < 0 ? -ENOENT : reopen(block->backing.fd);
+	if (fd >= 0 && (fstat(fd, &st) < 0 || st.st_ino != block->backing.inode ||
+			(uint64_t)st.st_size != block->zone->public.block_bytes)) {
+		close(fd);
+		fd = -ENOENT;
+	}
+	pthread_mutex_unlock(&block->zone->open_lock);
+	return fd;
+}
+
+static void drop(struct pool_block *block)
+{
+	if (block->backing.fd < 0)
+		return;
+	(void)!ftruncate(block->backing.fd, 0);
+	end_life(block);
+}
+
+const struct backing_ops backing_shmem = {
+	.name = "shmem",
+	.surplus = surplus,
+	.empty = empty,
+	.release = release,
+	.make = make,
+	.open = open_life,
+	.drop = drop,
+};

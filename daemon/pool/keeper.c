@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The keeper: the one thread of the pool that watches the clock. It never waits for anything that a
+ * client can hold up.
+ *
+ * It looks at the zones when it has been poked, at most every 20 ms however often it is poked, and
+ * sleeps without a timer while there is nothing to expect. Blocks that are idle too long, or that are
+ * needed as clean ones, it takes out of their zone and gives to the recyclers; so it does with blocks
+ * that others took out (a revocation).
+ */
+#include "daemon/pool/internal.h"
+
+#include "daemon/log.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define SCAN_INTERVAL_NS (20 * UINT64_C(1000000))
+#define MILLISECOND_NS	 UINT64_C(1000000)
+#define NEVER		 UINT64_MAX
+
+/* --- waking --------------------------------------------------------------------------------------
+ */
+
+void keeper_kick(struct pool *pool)
+{
+	const uint64_t one = 1;
+
+	(void)!write(pool->keeper_event, &one, sizeof(one)); /* full is as good */
+}
+
+void keeper_wake_by(struct pool *pool, uint64_t when_ns)
+{
+	if (when_ns >= pool->keeper_wakes_ns)
+		return;
+	pool->keeper_wakes_ns = when_ns;
+	keeper_kick(pool);
+}
+
+void pool_poke(struct pool *pool)
+{
+	if (!atomic_exchange_explicit(&pool->poked, true, memory_order_acq_rel))
+		keeper_kick(pool);
+}
+
+void pool_owner_idle(struct pool *pool, uint32_t owner, bool idle)
+{
+	if (owner >= pool->nr_owners)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	pool->owners[owner].idle_since_ns = idle ? pool_now_ns() : 0;
+	pthread_mutex_unlock(&pool->lock);
+	pool_poke(pool);
+}
+
+/* --- looking at a zone ---------------------------------------------------------------------------
+ */
+
+static void give_to_recyclers(struct pool_block *block)
+{
+	life_set_stage(block, STAGE_RETIRING, "");
+	block->failures = 0;
+	TAILQ_INSERT_TAIL(&block->zone->pool->ready, block, queue);
+}
+
+/* Return: whether it was idle indeed and is taken. */
+static bool take(struct pool_block *block, uint64_t now_ns)
+{
+	struct bound_zone *zone = block->zone;
+
+	if (hp_zone_isolate(zone->public.zone, block->index) != 0)
+		return false;
+	block->seen_state = HP_BLOCK_ISOLATED;
+	block->since_ns = now_ns;
+	block->idle_since_ns = 0;
+	give_to_recyclers(block);
+	return true;
+}
+
+/* When a block of an owner without sessions is to go: 0 if he has one. */
+static uint64_t leaves_at(const struct pool *pool, uint32_t owner)
+{
+	uint64_t since = owner < pool->nr_owners ? pool->owners[owner].idle_since_ns : 0;
+
+	return since ? since + pool->config->idle_delay_ms * MILLISECOND_NS : 0;
+}
+
+/* Clean, or on its way there and to be counted on: not what somebody still holds. */
+static bool is_coming(const struct pool_block *block)
+{
+	switch (block->stage) {
+	case STAGE_RETIRING:
+	case STAGE_EMPTY:
+		return true;
+	case STAGE_HELD:
+		return block->failures < 5;
+	case STAGE_READY:
+		return block->busy ||
+		       hp_zone_block_word(block->zone->public.zone, block->index).state ==
+			       HP_BLOCK_CLEAN;
+	default:
+		return false;
+	}
+}
+
+static struct pool_block *oldest_idle(struct bound_zone *zone)
+{
+	struct pool_block *oldest = NULL;
+
+	for (uint32_t i = 0; i < zone->public.nr_blocks; i++) {
+		struct pool_block *block = &zone->blocks[i];
+
+		if (block->stage == STAGE_READY && block->idle_since_ns &&
+		    (!oldest || block->idle_since_ns < oldest->idle_since_ns))
+			oldest = block;
+	}
+	return oldest;
+}
+
+struct scan {
+	uint64_t now_ns, *next_ns;
+	struct retired_block *retired;
+	size_t nr_retired;
+};
+
+static void take_and_note(struct scan *scan, struct pool_block *block)
+{
+	if (!take(block, scan->now_ns)) {
+		block->idle_since_ns = 0; /* in use again */
+		return;
+	}
+	scan->retired[scan->nr_retired++] =
+		(struct retired_block){block->index, block->backing.generation};
+}
+
+/* A live block: idle, and its owner gone for long enough? */
+static void look_at_live(struct pool_block *block, struct scan *scan)
+{
+	struct bound_zone *zone = block->zone;
+	struct hp_block_info info;
+	uint64_t leaves;
+
+	if (hp_zone_block_info(zone->public.zone, block->index, &info) != 0 || !info.idle) {
+		block->idle_since_ns = 0;
+		return;
+	}
+	if (!block->idle_since_ns)
+		block->idle_since_ns = scan->now_ns;
+	leaves = leaves_at(zone->pool, info.word.owner);
+	if (leaves && leaves <= scan->now_ns)
+		take_and_note(scan, block);
+	else if (leaves && leaves < *scan->next_ns)
+		*scan->next_ns = leaves;
+}
+
+/* Lock held. */
+static void look_at_block(struct pool_block *block, struct scan *scan)
+{
+	enum hp_block_state state;
+
+	if (block->stage != STAGE_READY || block->busy)
+		return;
+	state = hp_zone_block_word(block->zone->public.zone, block->index).state;
+	if (state != block->seen_state) {
+		block->seen_state = state;
+		block->since_ns = scan->now_ns;
+	}
+	if (state == HP_BLOCK_LIVE)
+		look_at_live(block, scan);
+	else if (state == HP_BLOCK_ISOLATED || state == HP_BLOCK_QUARANTINED)
+		give_to_recyclers(block); /* taken out by somebody else */
+}
+
+/* Lock held. */
+static void scan_zone(struct bound_zone *zone, struct scan *scan)
+{
+	const struct config_zone *config = zone->public.config;
+	uint32_t coming = 0;
+
+	for (uint32_t i = 0; i < zone->public.nr_blocks; i++) {
+		look_at_block(&zone->blocks[i], scan);
+		coming += is_coming(&zone->blocks[i]);
+	}
+	if (coming >= config->clean_low)
+		return;
+	while (coming < config->clean_high) {
+		struct pool_block *block = oldest_idle(zone);
+
+		if (!block)
+			return;
+		take_and_note(scan, block);
+		coming += block->stage == STAGE_RETIRING;
+	}
+}
+
+static void scan_zones(struct pool *pool, uint64_t now_ns, uint64_t *next_ns)
+{
+	for (size_t z = 0; z < pool->nr_zones; z++) {
+		struct pool_zone *zone = &pool->zones[z].public;
+		struct scan scan = {.now_ns = now_ns, .next_ns = next_ns, .retired = pool->retired};
+
+		pthread_mutex_lock(&pool->lock);
+		scan_zone(&pool->zones[z], &scan);
+		if (!TAILQ_EMPTY(&pool->ready))
+			pthread_cond_broadcast(&pool->work);
+		pthread_mutex_unlock(&pool->lock);
+		for (size_t i = 0; i < scan.nr_retired; i++)
+			pool->callbacks.retired(pool->callbacks.userdata, zone,
+						scan.retired[i].index, scan.retired[i].generation);
+	}
+}
+
+/* --- the thread ----------------------------------------------------------------------------------
+ */
+
+static void move_due(struct pool *pool, uint64_t now_ns, uint64_t *next_ns)
+{
+	struct pool_block *block = TAILQ_FIRST(&pool->waiting), *next;
+
+	for (; block; block = next) {
+		next = TAILQ_NEXT(block, queue);
+		if (block->retry_ns <= now_ns) {
+			TAILQ_REMOVE(&pool->waiting, block, queue);
+			TAILQ_INSERT_TAIL(&pool->ready, block, queue);
+			pthread_cond_signal(&pool->work);
+		} else if (block->retry_ns < *next_ns) {
+			*next_ns = block->retry_ns;
+		}
+	}
+	if (!pool->pick_again_ns)
+		return;
+	if (pool->pick_again_ns <= now_ns) {
+		pool->pick_again_ns = 0;
+		pthread_cond_signal(&pool->work);
+	} else if (pool->pick_again_ns < *next_ns) {
+		*next_ns = pool->pick_again_ns;
+	}
+}
+
+static void sleep_until(struct pool *pool, uint64_t when_ns)
+{
+	struct pollfd polled = {.fd = pool->keeper_event, .events = POLLIN};
+	uint64_t now_ns = pool_now_ns(), count;
+	struct timespec timeout = {0};
+
+	if (when_ns > now_ns) {
+		timeout.tv_sec = (time_t)((when_ns - now_ns) / 1000000000);
+		timeout.tv_nsec = (long)((when_ns - now_ns) % 1000000000);
+	}
+	if (ppoll(&polled, 1, when_ns == NEVER ? NULL : &timeout, NULL) > 0)
+		(void)!read(pool->keeper_event, &count, sizeof(count));
+}
+
+/* Return: when to look again at the latest; 0: it is over. */
+static uint64_t look(struct pool *pool, uint64_t *idle_ns)
+{
+	uint64_t now_ns = pool_now_ns(), next_ns = NEVER;
+	bool scan;
+
+	pthread_mutex_lock(&pool->lock);
+	if (pool->stopping) {
+		pthread_mutex_unlock(&pool->lock);
+		return 0;
+	}
+	pool->keeper_wakes_ns = NEVER; /* from here on, others may bring it forward */
+	move_due(pool, now_ns, &next_ns);
+	recycler_watch(pool, now_ns, &next_ns);
+	pthread_mutex_unlock(&pool->lock);
+
+	scan = atomic_load_explicit(&pool->poked, memory_order_acquire) || *idle_ns <= now_ns;
+	if (scan && now_ns >= pool->scanned_ns + SCAN_INTERVAL_NS) {
+		atomic_store_explicit(&pool->poked, false, memory_order_release);
+		pool->scanned_ns = now_ns;
+		*idle_ns = NEVER;
+		scan_zones(pool, now_ns, idle_ns);
+	} else if (scan && pool->scanned_ns + SCAN_INTERVAL_NS < next_ns) {
+		next_ns = pool->scanned_ns + SCAN_INTERVAL_NS;
+	}
+	return *idle_ns < next_ns ? *idle_ns : next_ns;
+}
+
+/* No block at all: nobody else will say that the filling is over. */
+static void tell_filled_with_nothing(struct pool *pool)
+{
+	uint64_t configured = 0;
+	bool empty;
+
+	pthread_mutex_lock(&pool->lock);
+	empty = !pool->nr_known_blocks;
+	pthread_mutex_unlock(&pool->lock);
+	if (!empty)
+		return;
+	for (size_t z = 0; z < pool->nr_zones; z++)
+		configured += pool->zones[z].public.config->size_bytes;
+	pool->callbacks.filled(pool->callbacks.userdata, 0, configured);
+}
+
+static void *run(void *arg)
+{
+	struct pool *pool = arg;
+	uint64_t idle_ns = NEVER, next_ns;
+
+	tell_filled_with_nothing(pool);
+	while ((next_ns = look(pool, &idle_ns)) != 0) {
+		pthread_mutex_lock(&pool->lock);
+		if (next_ns < pool->keeper_wakes_ns)
+			pool->keeper_wakes_ns = next_ns;
+		next_ns = pool->keeper_wakes_ns;
+		pthread_mutex_unlock(&pool->lock);
+		sleep_until(pool, next_ns);
+	}
+	return NULL;
+}
+
+int keeper_start(struct pool *pool)
+{
+	pool->keeper_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (pool->keeper_event < 0)
+		return -errno;
+	return -pthread_create(&pool->keeper, NULL, run, pool);
+}
+
+void keeper_join(struct pool *pool)
+{
+	keeper_kick(pool);
+	pthread_join(pool->keeper, NULL);
+	close(pool->keeper_event);
+	pool->keeper_event = -1;
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pool: makes the zones, binds their blocks to memory, starts the threads that keep them, and
+ * takes it all down again.
+ *
+ * Zones begin with every block offline. The same recyclers that make a used block clean bring them
+ * online, several at once, while requests are served already: a block at a time becomes grantable.
+ */
+#include "daemon/pool/internal.h"
+
+#include "daemon/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+/*
+ * How fast blocks of one owner are recycled, and how much at once: a tenant that takes, leaves and
+ * comes back in a loop costs no more zeroing than this.
+ */
+#define OWNER_RATE_BYTES  (UINT64_C(2) << 30)
+#define OWNER_BURST_BYTES (UINT64_C(4) << 30)
+
+#define DEFAULT_MAX_ORDER 10
+
+uint64_t pool_now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec + 1;
+}
+
+/* --- zones ---------------------------------------------------------------------------------------
+ */
+
+/*
+ * The memories of a zone. Both are anonymous: what is in them ends with the daemon. The durable one is
+ * where a state file will be mapped.
+ */
+static void *zone_memory(size_t bytes)
+{
+	void *memory = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void zone_memory_free(void *memory, size_t bytes)
+{
+	if (memory)
+		munmap(memory, bytes ? bytes : 1);
+}
+
+static uint8_t order_of(uint32_t pages)
+{
+	return (uint8_t)__builtin_ctz(pages);
+}
+
+static int make_words(struct bound_zone *zone, uint32_t nr_owners)
+{
+	const struct hp_zone_config config = {
+		.nr_pages = zone->public.nr_blocks * zone->public.block_pages,
+		.nr_owners = nr_owners,
+		.id = zone->public.id,
+		.pageblock_order = order_of(zone->public.block_pages),
+		.max_order = order_of(zone->public.block_pages) > DEFAULT_MAX_ORDER
+				     ? order_of(zone->public.block_pages)
+				     : DEFAULT_MAX_ORDER,
+	};
+	size_t struct_bytes = (hp_zone_struct_size() + 63) / 64 * 64;
+	struct hp_zone *words;
+	int r;
+
+	r = hp_zone_sizes(&config, &zone->durable_bytes, &zone->scratch_bytes);
+	if (r < 0)
+		return r;
+	zone->durable = zone_memory(zone->durable_bytes);
+	zone->scratch = zone_memory(zone->scratch_bytes);
+	words = aligned_alloc(64, struct_bytes);
+	if (!zone->durable || !zone->scratch || !words) {
+		free(words);
+		return -ENOMEM;
+	}
+	r = hp_zone_init(words, &config, zone->durable, zone->scratch);
+	if (r < 0)
+		free(words);
+	else
+		zone->public.zone = words;
+	return r;
+}
+
+static void init_public(struct pool_zone *zone, uint8_t id, const struct config_zone *config)
+{
+	zone->id = id;
+	zone->name = config->name;
+	zone->page_bytes = config->page_bytes;
+	zone->block_bytes = config->block_bytes;
+	zone->block_pages = (uint32_t)(config->block_bytes / config->page_bytes);
+	zone->nr_blocks = (uint32_t)(config->size_bytes / config->block_bytes);
+	zone->config = config;
+}
+
+static int init_zone(struct pool *pool, size_t id)
+{
+	struct bound_zone *zone = &pool->zones[id];
+	const struct config_zone *config = &pool->config->zones[id];
+
+	init_public(&zone->public, (uint8_t)id, config);
+	zone->pool = pool;
+	zone->backing = config->backing == CONFIG_BACKING_SHMEM ? &backing_shmem : &backing_hugetlb;
+	pthread_mutex_init(&zone->open_lock, NULL);
+	pool->nr_zones++; /* free_zone() takes it from here */
+	zone->blocks = calloc(zone->public.nr_blocks, sizeof(*zone->blocks));
+	if (!zone->blocks)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < zone->public.nr_blocks; i++) {
+		struct pool_block *block = &zone->blocks[i];
+
+		block->zone = zone;
+		block->index = i;
+		block->backing.fd = -1;
+		block->since_ns = pool_now_ns();
+		if (zone->backing == &backing_shmem)
+			life_set_stage(block, STAGE_RETIRING, "");
+		else
+			snprintf(block->reason, sizeof(block->reason), "no huge pages for it");
+	}
+	return make_words(zone, pool->nr_owners);
+}
+
+static void free_zone(struct bound_zone *zone)
+{
+	for (uint32_t i = 0; zone->blocks && i < zone->public.nr_blocks; i++)
+		zone->backing->drop(&zone->blocks[i]);
+	free(zone->blocks);
+	if (zone->public.zone)
+		hp_zone_deinit(zone->public.zone);
+	free(zone->public.zone);
+	zone_memory_free(zone->durable, zone->durable_bytes);
+	zone_memory_free(zone->scratch, zone->scratch_bytes);
+	pthread_mutex_destroy(&zone->open_lock);
+}
+
+/* --- life of the pool ----------------------------------------------------------------------------
+ */
+
+static bool needs_huge_pages(const struct pool *pool)
+{
+	for (size_t z = 0; z < pool->nr_zones; z++)
+		if (pool->zones[z].backing == &backing_hugetlb)
+			return true;
+	return false;
+}
+
+static void tell_about_backing(const struct pool *pool)
+{
+	for (size_t z = 0; z < pool->nr_zones; z++)
+		if (pool->zones[z].backing == &backing_shmem)
+			log_warning("zone is made of ordinary memory, nothing of it is guaranteed "
+				    "zone=%s",
+				    pool->zones[z].public.name);
+}
+
+/* Those with memory are to be brought up, in order. */
+static void queue_known_blocks(struct pool *pool)
+{
+	for (size_t z = 0; z < pool->nr_zones; z++) {
+		for (uint32_t i = 0; i < pool->zones[z].public.nr_blocks; i++) {
+			struct pool_block *block = &pool->zones[z].blocks[i];
+
+			if (block->stage == STAGE_ABSENT)
+				continue;
+			TAILQ_INSERT_TAIL(&pool->ready, block, queue);
+			pool->nr_known_blocks++;
+		}
+	}
+	pool->untried_blocks = pool->nr_known_blocks;
+}
+
+static int allocate_tables(struct pool *pool)
+{
+	uint64_t now_ns = pool_now_ns();
+
+	pool->nr_recyclers = pool->config->recycle_threads + pool->nr_owners;
+	pool->owners = calloc(pool->nr_owners, sizeof(*pool->owners));
+	pool->recyclers = calloc(pool->nr_recyclers, sizeof(*pool->recyclers));
+	pool->retired = calloc(HP_ZONE_BLOCKS_MAX, sizeof(*pool->retired));
+	if (!pool->owners || !pool->recyclers || !pool->retired)
+		return -ENOMEM;
+	budget_init(&pool->budget, pool->config->recycle_rate_bytes,
+		    pool->config->recycle_rate_bytes, now_ns);
+	for (uint32_t i = 0; i < pool->nr_owners; i++)
+		budget_init(&pool->owners[i].budget, OWNER_RATE_BYTES, OWNER_BURST_BYTES, now_ns);
+	return 0;
+}
+
+static int build(struct pool *pool)
+{
+	int r = allocate_tables(pool);
+
+	for (size_t z = 0; r == 0 && z < pool->config->nr_zones; z++)
+		r = init_zone(pool, z);
+	if (r < 0) {
+		log_error("zones cannot be made error=\"%s\"", strerror(-r));
+		return r;
+	}
+	if (needs_huge_pages(pool))
+		r = source_open(pool);
+	if (r < 0)
+		return r;
+	tell_about_backing(pool);
+	queue_known_blocks(pool);
+	return 0;
+}
+
+int pool_new(struct pool **ret, const struct config *config, uint32_t nr_owners,
+	     const struct pool_callbacks *callbacks)
+{
+	struct pool *pool = calloc(1, sizeof(*pool));
+	int r;
+
+	if (!pool)
+		return -ENOMEM;
+	pool->config = config;
+	pool->callbacks = *callbacks;
+	pool->nr_owners = nr_owners;
+	pool->guard_socket = -1;
+	pool->keeper_event = -1;
+	pool->keeper_wakes_ns = 0;
+	TAILQ_INIT(&pool->ready);
+	TAILQ_INIT(&pool->waiting);
+	pthread_mutex_init(&pool->lock, NULL);
+	pthread_cond_init(&pool->work, NULL);
+	r = build(pool);
+	if (r < 0) {
+		pool_free(pool);
+		return r;
+	}
+	*ret = pool;
+	return 0;
+}
+
+static int start_threads(struct pool *pool)
+{
+	int r = keeper_start(pool);
+
+	if (r < 0)
+		return r;
+	pool->started = true;
+	pthread_mutex_lock(&pool->lock);
+	for (unsigned i = 0; r == 0 && i < pool->config->recycle_threads; i++)
+		r = recycler_start(pool);
+	pthread_mutex_unlock(&pool->lock);
+	return r;
+}
+
+/* Signals are for the main thread: ours are started with all of them blocked. */
+int pool_start(struct pool *pool)
+{
+	sigset_t all, before;
+	int r;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	r = start_threads(pool);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (r < 0)
+		log_error("threads of the pool cannot be started error=\"%s\"", strerror(-r));
+	return r;
+}
+
+static void stop_threads(struct pool *pool)
+{
+	if (!pool->started)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	pool->stopping = true;
+	pthread_cond_broadcast(&pool->work);
+	pthread_mutex_unlock(&pool->lock);
+	keeper_join(pool);
+	recycler_join_all(pool);
+}
+
+struct pool *pool_free(struct pool *pool)
+{
+	if (!pool)
+		return NULL;
+	stop_threads(pool);
+	for (size_t z = 0; z < pool->nr_zones; z++)
+		free_zone(&pool->zones[z]);
+	source_close(pool);
+	pthread_cond_destroy(&pool->work);
+	pthread_mutex_destroy(&pool->lock);
+	free(pool->owners);
+	free(pool->recyclers);
+	free(pool->retired);
+	free(pool);
+	return NULL;
+}
+
+/* --- what others ask -----------------------------------------------------------------------------
+ */
+
+size_t pool_nr_zones(const struct pool *pool)
+{
+	return pool->nr_zones;
+}
+
+struct pool_zone *pool_zone(struct pool *pool, size_t id)
+{
+	return id < pool->nr_zones ? &pool->zones[id].public : NULL;
+}
+
+struct pool_zone *pool_find_zone(struct pool *pool, const char *name, size_t name_bytes,
+				 uint64_t page_bytes)
+{
+	for (size_t z = 0; z < pool->nr_zones; z++) {
+		struct pool_zone *zone = &pool->zones[z].public;
+
+		if (name_bytes ? strlen(zone->name) == name_bytes &&
+					 memcmp(zone->name, name, name_bytes) == 0
+			       : !page_bytes || zone->page_bytes == page_bytes)
+			return zone;
+	}
+	return NULL;
+}
+
+int pool_open_block(struct pool_zone *zone, uint32_t block, uint64_t *ret_generation)
+{
+	struct bound_zone *bound = bound_zone(zone);
+	struct hp_block_word word;
+	int fd;
+
+	if (block >= zone->nr_blocks)
+		return -ENOENT;
+	word = hp_zone_block_word(zone->zone, block);
+	if (word.state != HP_BLOCK_LIVE && word.state != HP_BLOCK_FAILING)
+		return -ENOENT;
+	fd = bound->backing->open(&bound->blocks[block], word.generation);
+	if (fd >= 0)
+		*ret_generation = word.generation;
+	return fd;
+}
+
+void pool_zone_get_info(struct pool_zone *zone, struct pool_zone_info *ret)
+{
+	struct bound_zone *bound = bound_zone(zone);
+
+	pthread_mutex_lock(&bound->pool->lock);
+	ret->recycles = bound->recycles;
+	ret->online_bytes = bound->online_blocks * zone->block_bytes;
+	snprintf(ret->held, sizeof(ret->held), "%s", bound->held);
+	pthread_mutex_unlock(&bound->pool->lock);
+}
+
+void pool_block_get_info(struct pool_zone *zone, uint32_t index, struct pool_block_info *ret)
+{
+	struct bound_zone *bound = bound_zone(zone);
+	struct pool_block *block;
+	enum hp_block_state state;
+
+	memset(ret, 0, sizeof(*ret));
+	if (index >= zone->nr_blocks)
+		return;
+	block = &bound->blocks[index];
+	pthread_mutex_lock(&bound->pool->lock);
+	state = hp_zone_block_word(zone->zone, index).state;
+	if (state != block->seen_state) {
+		block->seen_state = state;
+		block->since_ns = pool_now_ns();
+	}
+	ret->age_ms = (pool_now_ns() - block->since_ns) / 1000000;
+	snprintf(ret->reason, sizeof(ret->reason), "%s", block->reason);
+	pthread_mutex_unlock(&bound->pool->lock);
+}

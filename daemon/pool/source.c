@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where huge pages come from: directory descriptors of blocks, sent by hugepool-setup.
+ *
+ * Either its socket answers, or we are root and start a guard of our own, which sends the same. What
+ * comes is checked against the configuration, and each directory is locked: so a second daemon on
+ * the same blocks is refused, and "hugepool-setup down" sees that they are in use.
+ */
+#include "daemon/pool/internal.h"
+
+#include "daemon/log.h"
+#include "daemon/setup/blockfs.h"
+#include "daemon/setup/directories.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SETUP_PROGRAM	  "hugepool-setup"
+#define SETUP_ENVIRONMENT "HUGEPOOL_SETUP" /* another path of it, for tests and odd installations */
+
+extern char **environ;
+
+/* --- taking what comes ---------------------------------------------------------------------------
+ */
+
+static struct bound_zone *find_zone(struct pool *pool, const char *name)
+{
+	for (size_t z = 0; z < pool->nr_zones; z++)
+		if (strcmp(pool->zones[z].public.name, name) == 0 &&
+		    pool->zones[z].backing == &backing_hugetlb)
+			return &pool->zones[z];
+	return NULL;
+}
+
+/* Return: 0; -EINVAL (said why) for another geometry; -EBUSY for another daemon's. */
+static int check_directory(const struct pool_zone *zone, uint32_t block, int fd)
+{
+	struct blockfs_info info;
+	int r;
+
+	r = blockfs_info(fd, &info);
+	if (r < 0) {
+		log_error("setup sent something else than a block zone=%s block=%u error=\"%s\"",
+			  zone->name, block, strerror(-r));
+		return r;
+	}
+	if (info.page_bytes != zone->page_bytes || info.pages != zone->block_pages) {
+		log_error("zone is set up differently zone=%s page_bytes=%" PRIu64
+			  " block_pages=%" PRIu64 " configured_page_bytes=%" PRIu64
+			  " configured_block_pages=%u: run \"hugepool-setup down\" and \"up\"",
+			  zone->name, info.page_bytes, info.pages, zone->page_bytes,
+			  zone->block_pages);
+		return -EINVAL;
+	}
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		r = -errno;
+		log_error("block cannot be locked: %s zone=%s block=%u",
+			  r == -EWOULDBLOCK ? "another daemon uses it" : strerror(-r), zone->name,
+			  block);
+		return r == -EWOULDBLOCK ? -EBUSY : r;
+	}
+	return 0;
+}
+
+/* directories_fn */
+static int adopt(void *userdata, const char *name, uint32_t index, int fd)
+{
+	struct pool *pool = userdata;
+	struct bound_zone *zone = find_zone(pool, name);
+	struct pool_block *block;
+	int r;
+
+	if (!zone || index >= zone->public.nr_blocks) { /* the set-up may have more than we want */
+		log_info("block is set up but not configured zone=%s block=%u", name, index);
+		close(fd);
+		return 0;
+	}
+	block = &zone->blocks[index];
+	r = block->backing.fd >= 0 ? -EPROTO : check_directory(&zone->public, index, fd);
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	block->backing.fd = fd;
+	life_set_stage(block, STAGE_RETIRING, "");
+	return 0;
+}
+
+static int receive(struct pool *pool, int socket)
+{
+	char text[DIRECTORIES_TEXT_MAX];
+	int r = directories_receive(socket, adopt, pool, text);
+
+	if (r < 0)
+		log_error("no memory from hugepool-setup: %s%s%s", strerror(-r), *text ? ": " : "",
+			  text);
+	else if (*text)
+		log_warning("fewer huge pages than configured: %s", text);
+	return r;
+}
+
+/* --- the server of a set-up ----------------------------------------------------------------------
+ */
+
+/* Only root may tell us what our memory is. */
+static int check_server(int socket, const char *path)
+{
+	socklen_t length = sizeof(struct ucred);
+	struct ucred peer;
+
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
+		return -errno;
+	if (peer.uid == 0)
+		return 0;
+	log_error("setup socket is not root's path=%s uid=%u", path, peer.uid);
+	return -EPERM;
+}
+
+/* Return: socket; -ECONNREFUSED if nobody listens; -errno (logged). */
+static int connect_server(const char *path)
+{
+	const struct timeval timeout = {.tv_sec = DIRECTORIES_TIMEOUT_SEC};
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd, r = 0;
+
+	if (strlen(path) >= sizeof(address.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(address.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		r = errno == ENOENT ? -ECONNREFUSED : -errno;
+	if (r == 0)
+		r = check_server(fd, path);
+	else if (r != -ECONNREFUSED)
+		log_error("setup socket path=%s error=\"%s\"", path, strerror(-r));
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+/* --- a guard of our own --------------------------------------------------------------------------
+ */
+
+/* Beside our own program, or where it is installed. */
+static int find_setup_program(char *ret, size_t size)
+{
+	const char *given = secure_getenv(SETUP_ENVIRONMENT);
+	ssize_t n;
+	char *slash;
+
+	if (given && *given == '/') {
+		snprintf(ret, size, "%s", given);
+		return access(ret, X_OK) < 0 ? -errno : 0;
+	}
+	n = readlink("/proc/self/exe", ret, size - sizeof(SETUP_PROGRAM));
+	if (n > 0) {
+		ret[n] = '\0';
+		slash = strrchr(ret, '/');
+		strcpy(slash ? slash + 1 : ret, SETUP_PROGRAM);
+		if (access(ret, X_OK) == 0)
+			return 0;
+	}
+	snprintf(ret, size, "%s/%s", HUGEPOOL_LIBEXECDIR, SETUP_PROGRAM);
+	return access(ret, X_OK) < 0 ? -errno : 0;
+}
+
+/* In a session of its own, so that a terminal's signals do not reach it; with nothing of ours but
+ * its end of the socket and stderr. */
+static int spawn_guard(const char *program, int socket, pid_t *ret)
+{
+	char *const arguments[] = {SETUP_PROGRAM, "guard", NULL};
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attributes;
+	sigset_t none;
+	int r;
+
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawnattr_init(&attributes);
+	posix_spawn_file_actions_adddup2(&actions, socket, STDIN_FILENO);
+	posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+	posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+	r = -posix_spawn(ret, program, &actions, &attributes, arguments, environ);
+	posix_spawnattr_destroy(&attributes);
+	posix_spawn_file_actions_destroy(&actions);
+	return r;
+}
+
+static int start_guard(struct pool *pool)
+{
+	char program[PATH_MAX];
+	int sockets[2], r;
+
+	r = find_setup_program(program, sizeof(program));
+	if (r < 0) {
+		log_error("no %s beside this program nor in %s", SETUP_PROGRAM,
+			  HUGEPOOL_LIBEXECDIR);
+		return r;
+	}
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)
+		return -errno;
+	r = spawn_guard(program, sockets[1], &pool->guard_pid);
+	close(sockets[1]);
+	if (r < 0) {
+		log_error("cannot start %s: %s", program, strerror(-r));
+		close(sockets[0]);
+		return r;
+	}
+	pool->guard_socket = sockets[0];
+	return 0;
+}
+
+static int open_guard(struct pool *pool)
+{
+	struct setup_plan plan;
+	int r;
+
+	r = start_guard(pool);
+	if (r < 0)
+		return r;
+	log_info("no set-up at %s: one of our own that ends with us guard=%d",
+		 pool->config->setup_socket, (int)pool->guard_pid);
+	setup_plan_from_config(&plan, pool->config);
+	r = directories_send_plan(pool->guard_socket, &plan);
+	return r < 0 ? r : receive(pool, pool->guard_socket);
+}
+
+void source_close(struct pool *pool)
+{
+	char byte;
+	ssize_t n;
+
+	if (pool->guard_socket < 0)
+		return;
+	shutdown(pool->guard_socket, SHUT_WR);
+	do /* its end closes when everything is given back */
+		n = recv(pool->guard_socket, &byte, sizeof(byte), 0);
+	while (n > 0 || (n < 0 && errno == EINTR));
+	close(pool->guard_socket);
+	pool->guard_socket = -1;
+	waitpid(pool->guard_pid, NULL, 0);
+}
+
+/* --- both ----------------------------------------------------------------------------------------
+ */
+
+/* One descriptor for each block, beside all the others. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int source_open(struct pool *pool)
+{
+	int socket, r;
+
+	raise_descriptor_limit();
+	socket = connect_server(pool->config->setup_socket);
+	if (socket >= 0) {
+		r = receive(pool, socket);
+		close(socket);
+		return r;
+	}
+	if (socket != -ECONNREFUSED)
+		return socket;
+	if (geteuid() == 0)
+		return open_guard(pool);
+	log_error("no hugepool-setup answers at %s, and only root can do without: run "
+		  "\"hugepool-setup up\" and \"hugepool-setup fds\" as root",
+		  pool->config->setup_socket);
+	return -EACCES;
+}
