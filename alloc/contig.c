@@ -32,21 +32,35 @@ struct search {
 	hp_pfn_t resume; /* where to go on in it; HP_PFN_NONE: at its first page */
 };
 
+/* Is this block clean, and not spoken for by a plan (mark[]) that will claim it? */
 static bool is_clean(const struct hp_zone *zone, hp_pfn_t pfn)
 {
-	return zone->areas[hp_area_of(zone, pfn)].owner == HP_OWNER_NONE;
+	uint32_t block = hp_block_of(zone, pfn), last = hp_block_last_area(zone, block);
+	uint32_t a = hp_block_first_area(zone, block);
+
+	if (zone->areas[a].owner != HP_OWNER_NONE)
+		return false;
+	for (; a <= last; a++)
+		if (hp_page_bits(zone, zone->mark, a))
+			return false;
+	return true;
 }
 
 /* Free pages of an area that the search may use. */
 static uint64_t usable(const struct search *s, uint32_t a)
 {
 	const struct hp_area *area = &s->zone->areas[a];
+	uint64_t pages = area->free & ~hp_page_bits(s->zone, s->zone->mark, a);
 
 	if (area->closed)
 		return 0;
-	if (area->owner == HP_OWNER_NONE)
-		return s->from == HP_CONTIG_OWN ? 0 : area->free;
-	return area->owner == s->owner && s->from != HP_CONTIG_CLEAN ? area->free : 0;
+	if (area->owner == HP_OWNER_NONE) {
+		bool clean = is_clean(s->zone, hp_area_pfn(s->zone, a));
+
+		/* What a plan will claim is as good as the owner's already. */
+		return s->from == (clean ? HP_CONTIG_OWN : HP_CONTIG_CLEAN) ? 0 : pages;
+	}
+	return area->owner == s->owner && s->from != HP_CONTIG_CLEAN ? pages : 0;
 }
 
 /* The next maximal hole, in order of pfn. */

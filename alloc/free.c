@@ -236,7 +236,7 @@ static inline __attribute__((always_inline)) int free_hit(struct hp_zone *zone, 
 	}
 	hp_durable_store(&zone->leases[range->pfn], hp_lease_freed(word));
 	hp_pcp_push(pcp, index, hp_entry(range->pfn, (unsigned)__builtin_ctz(range->pages), false));
-	hp_pcp_bump(&pcp->frees);
+	hp_pcp_bump(&pcp->frees, 1);
 	if (__builtin_expect(hp_pcp_is_high(pcp, index), 0))
 		return free_trim(zone, pcp);
 	hp_bias_leave(&pcp->lock);

@@ -85,7 +85,7 @@ struct hp_zone {
 	struct hp_area *areas;
 	char *owners;
 	uint64_t *bad;	/* bit per page: kept out */
-	uint64_t *mark; /* bit per page: for hp_zone_check(), otherwise zero */
+	uint64_t *mark; /* bit per page: notes of the call that has the zone lock; else zero */
 	uint16_t *refs; /* references of shared pages, or NULL */
 	hp_bad_page_fn bad_fn;
 	void *bad_userdata;

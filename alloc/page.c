@@ -18,6 +18,12 @@ static void set_bit(uint64_t *map, hp_pfn_t pfn, bool value)
 			 __ATOMIC_RELAXED);
 }
 
+void hp_page_mark(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages, bool value)
+{
+	while (pages-- > 0)
+		set_bit(zone->mark, pfn++, value);
+}
+
 void hp_page_mark_broken(struct hp_zone *zone, hp_pfn_t pfn)
 {
 	if (hp_page_bit(zone->bad, pfn))

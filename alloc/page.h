@@ -108,6 +108,9 @@ static inline bool hp_page_bit(const uint64_t *map, hp_pfn_t pfn)
 	return __atomic_load_n(&map[pfn / 64], __ATOMIC_RELAXED) >> pfn % 64 & 1;
 }
 
+/* Notes pages in mark[], or forgets them. */
+void hp_page_mark(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages, bool value);
+
 /* A page is broken: it must not be granted again. Under the zone lock, as all of these. */
 void hp_page_mark_broken(struct hp_zone *zone, hp_pfn_t pfn);
 

@@ -20,11 +20,10 @@
 
 #define TO(state) (1u << HP_BLOCK_##state)
 
-/* LIVE to CLEAN is for a claim that is taken back before anybody has seen the block. */
 static const uint8_t allowed[HP_BLOCK_STATES] = {
 	[HP_BLOCK_OFFLINE] = TO(CLEAN),
 	[HP_BLOCK_CLEAN] = TO(LIVE) | TO(OFFLINE) | TO(LENT),
-	[HP_BLOCK_LIVE] = TO(ISOLATED) | TO(FAILING) | TO(QUARANTINED) | TO(CLEAN),
+	[HP_BLOCK_LIVE] = TO(ISOLATED) | TO(FAILING) | TO(QUARANTINED),
 	[HP_BLOCK_FAILING] = TO(OFFLINE) | TO(ISOLATED) | TO(QUARANTINED),
 	[HP_BLOCK_ISOLATED] = TO(CLEAN) | TO(QUARANTINED) | TO(OFFLINE),
 	[HP_BLOCK_QUARANTINED] = TO(CLEAN) | TO(ISOLATED) | TO(OFFLINE),
@@ -139,23 +138,6 @@ void hp_pageblock_claim(struct hp_zone *zone, uint32_t block, uint32_t owner, bo
 	zone->free_pages += pages;
 	zone->claims++;
 	hp_buddy_link_block(zone, block);
-}
-
-void hp_pageblock_unclaim(struct hp_zone *zone, uint32_t block)
-{
-	struct hp_block_word word = hp_block_get(zone, block);
-	uint32_t pages = hp_block_pages(zone, block);
-
-	assert(hp_pageblock_free_pages(zone, block) == pages);
-	hp_buddy_unlink_block(zone, block);
-	hp_owner_get(zone, word.owner)->free_pages -= pages;
-	zone->free_pages -= pages;
-	zone->claims--;
-	word.state = HP_BLOCK_CLEAN;
-	word.owner = HP_OWNER_NONE;
-	word.exclusive = false;
-	hp_pageblock_set(zone, block, word);
-	hp_pageblock_reset(zone, block, HP_BLOCK_CLEAN);
 }
 
 void hp_pageblock_leave(struct hp_zone *zone, uint32_t block, enum hp_block_state state)

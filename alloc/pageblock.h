@@ -24,9 +24,8 @@ uint32_t hp_account_limit(struct hp_zone *zone, uint32_t owner);
 /* How many clean blocks could be claimed for the owner now, its limit considered. */
 uint32_t hp_account_claimable(struct hp_zone *zone, uint32_t owner);
 
-/* A clean block becomes the owner's, after hp_account_check(); and is given back untouched. */
+/* A clean block becomes the owner's, after hp_account_check(). */
 void hp_pageblock_claim(struct hp_zone *zone, uint32_t block, uint32_t owner, bool exclusive);
-void hp_pageblock_unclaim(struct hp_zone *zone, uint32_t block);
 
 /* Pages of the block with their free bit set. */
 uint32_t hp_pageblock_free_pages(const struct hp_zone *zone, uint32_t block);

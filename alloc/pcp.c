@@ -159,7 +159,6 @@ bool hp_pcp_refill(struct hp_pcp *pcp, unsigned index)
 
 	scale(pcp, false);
 	n = resize(pcp);
-	hp_pcp_bump(&pcp->misses);
 	if (index == HP_PCP_BLOCK) {
 		n = 1;
 	} else {
@@ -193,7 +192,7 @@ bool hp_pcp_refill(struct hp_pcp *pcp, unsigned index)
 	}
 	if (hp_pcp_list_nr(&pcp->list[index]) == 0)
 		return false;
-	hp_pcp_bump(&pcp->refills);
+	hp_pcp_bump(&pcp->refills, 1);
 	return true;
 }
 
@@ -358,7 +357,7 @@ static uint32_t drain(struct hp_pcp *pcp, unsigned nr_lists, uint32_t pages)
 		done += n;
 	}
 	if (done)
-		hp_pcp_bump(&pcp->drains);
+		hp_pcp_bump(&pcp->drains, 1);
 	return done;
 }
 
@@ -380,7 +379,7 @@ void hp_pcp_trim(struct hp_pcp *pcp)
 		struct pick pick = {HP_PCP_LISTS, HP_PCP_BLOCK, 1};
 
 		drain_outside(pcp, &pick, pcp->block_pages, false);
-		hp_pcp_bump(&pcp->drains);
+		hp_pcp_bump(&pcp->drains, 1);
 	}
 }
 

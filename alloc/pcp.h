@@ -69,9 +69,9 @@ static inline void hp_pcp_set_count(struct hp_pcp *pcp, uint32_t count)
 }
 
 /* Counters are read by others without the lock. */
-static inline void hp_pcp_bump(uint64_t *counter)
+static inline void hp_pcp_bump(uint64_t *counter, uint64_t n)
 {
-	__atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
 
 /* Takes the hottest entry. Locked; the list is not empty. */

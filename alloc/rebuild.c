@@ -122,8 +122,13 @@ static void adopt_blocks(struct rebuild *r)
 	for (uint32_t b = 0; b < zone->nr_blocks; b++) {
 		struct hp_block_word word = hp_block_get(r->zone, b);
 
-		if (word.state >= HP_BLOCK_STATES || word.owner >= zone->config.nr_owners) {
-			word.owner = HP_OWNER_NONE;
+		bool nobodys = word.state == HP_BLOCK_CLEAN || word.state == HP_BLOCK_OFFLINE;
+
+		if (word.state >= HP_BLOCK_STATES || word.owner >= zone->config.nr_owners ||
+		    (nobodys && (word.owner != HP_OWNER_NONE || word.exclusive)) ||
+		    (may_hold(word.state) && word.owner == HP_OWNER_NONE)) {
+			if (word.owner >= zone->config.nr_owners)
+				word.owner = HP_OWNER_NONE;
 			word.state = HP_BLOCK_QUARANTINED;
 			word.exclusive = false;
 			report(r, "block %u: impossible word, quarantined", b);
@@ -157,6 +162,8 @@ static void check_holders(struct rebuild *r)
 		for (uint32_t b = hp_block_of(zone, pfn); b <= last; b++) {
 			struct hp_block_word block = hp_block_get(zone, b);
 
+			if (block.state == HP_BLOCK_CLEAN)
+				quarantine(r, b, "leased, but clean");
 			if (!may_hold(block.state))
 				continue;
 			if (owner == HP_OWNER_NONE)

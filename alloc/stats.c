@@ -70,6 +70,9 @@ void hp_zone_stats(struct hp_zone *zone, struct hp_zone_stats *ret)
 		.claims = zone->claims,
 		.lock_acquisitions = zone->lock_acquisitions,
 	};
+#ifdef HP_LOCK_TIMES
+	ret->lock_held_ns = zone->lock.held_ns;
+#endif
 	for (const struct hp_pcp *pcp = zone->pcps; pcp; pcp = pcp->next) {
 		ret->grants += __atomic_load_n(&pcp->hits, __ATOMIC_RELAXED);
 		ret->frees += __atomic_load_n(&pcp->frees, __ATOMIC_RELAXED);

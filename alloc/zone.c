@@ -196,45 +196,36 @@ static unsigned chunk_order(const struct hp_zone *zone, const struct hp_request 
 	return order;
 }
 
-/* Blocks claimed by the call that is under way have the bit of their first page in mark[]. */
 static void claim(struct hp_zone *zone, uint32_t block, const struct hp_request *request)
 {
-	hp_pfn_t pfn = hp_block_pfn(zone, block);
-
 	hp_pageblock_claim(zone, block, request->owner, request->flags & HP_ALLOC_EXCLUSIVE);
-	zone->mark[pfn / 64] |= UINT64_C(1) << pfn % 64;
 }
 
-/* Forgets which blocks were claimed or, to undo it, gives them back. */
-static void claimed(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages, bool undo)
-{
-	uint32_t last = hp_block_of(zone, pfn + pages - 1);
-
-	for (uint32_t b = hp_block_of(zone, pfn); b <= last; b++) {
-		hp_pfn_t first = hp_block_pfn(zone, b);
-
-		if (!hp_page_bit(zone->mark, first))
-			continue;
-		if (undo && hp_pageblock_free_pages(zone, b) != hp_block_pages(zone, b))
-			continue; /* another range of the call still has a part of it */
-		zone->mark[first / 64] &= ~(UINT64_C(1) << first % 64);
-		if (undo)
-			hp_pageblock_unclaim(zone, b);
-	}
-}
-
-/* Claims the clean block with the smallest chunk that holds this order. */
+/* Claims a clean block that holds a chunk of this order; the short one at the zone's end last. */
 static int claim_chunk(struct hp_zone *zone, const struct hp_request *request, unsigned order)
 {
-	uint32_t a = hp_buddy_peek(zone, HP_OWNER_NONE, order);
+	uint32_t a = hp_buddy_peek(zone, HP_OWNER_NONE, zone->config.pageblock_order);
 	int r;
 
+	if (a == HP_AREA_NONE)
+		a = hp_buddy_peek(zone, HP_OWNER_NONE, order);
 	if (request->flags & HP_ALLOC_NO_CLAIM || a == HP_AREA_NONE)
 		return HP_NO_ROOM;
 	r = hp_account_check(zone, request->owner, 1);
 	if (r == 0)
 		claim(zone, hp_block_of(zone, hp_area_pfn(zone, a)), request);
 	return r;
+}
+
+/* Takes the pages of a place that was found, and claims what it takes in. */
+static bool take_place(struct hp_zone *zone, const struct hp_request *request, hp_pfn_t pfn)
+{
+	uint32_t last = hp_block_of(zone, pfn + request->pages - 1);
+
+	for (uint32_t b = hp_block_of(zone, pfn); b <= last; b++)
+		if (hp_block_get(zone, b).state == HP_BLOCK_CLEAN)
+			claim(zone, b, request);
+	return hp_buddy_take_range(zone, pfn, request->pages);
 }
 
 /* Takes the pages for one range and claims what that needs. Under the zone lock. */
@@ -257,7 +248,7 @@ static int take(struct hp_zone *zone, const struct hp_request *request, hp_pfn_t
 	    hp_contig_find(zone, request->owner, request->pages, request->align, HP_CONTIG_OWN,
 			   &place)) {
 		*ret_pfn = place.pfn;
-		*ret_zero = hp_buddy_take_range(zone, place.pfn, request->pages);
+		*ret_zero = take_place(zone, request, place.pfn);
 		return 0;
 	}
 	if (!exclusive && order <= zone->config.pageblock_order) {
@@ -275,12 +266,8 @@ static int take(struct hp_zone *zone, const struct hp_request *request, hp_pfn_t
 	r = hp_account_check(zone, request->owner, place.claims);
 	if (r)
 		return r;
-	for (uint32_t b = hp_block_of(zone, place.pfn);
-	     b <= hp_block_of(zone, place.pfn + request->pages - 1); b++)
-		if (hp_block_get(zone, b).state == HP_BLOCK_CLEAN)
-			claim(zone, b, request);
 	*ret_pfn = place.pfn;
-	*ret_zero = hp_buddy_take_range(zone, place.pfn, request->pages);
+	*ret_zero = take_place(zone, request, place.pfn);
 	return 0;
 }
 
@@ -305,7 +292,6 @@ alloc_slow(struct hp_zone *zone, const struct hp_request *request, struct hp_gra
 	hp_zone_lock(zone);
 	r = take(zone, request, &g.range.pfn, &g.zeroed);
 	if (r == 0) {
-		claimed(zone, g.range.pfn, request->pages, false);
 		grant(zone, request, &g);
 		zone->grants++;
 		*ret = g;
@@ -322,12 +308,9 @@ static bool refill(struct hp_zone *zone, struct hp_pcp *pcp, unsigned index,
 
 	hp_zone_lock(zone);
 	filled = hp_pcp_refill(pcp, index);
-	if (!filled && index == 0 && claim_chunk(zone, request, 0) == 0) {
-		uint32_t a = hp_buddy_peek(zone, request->owner, 0);
-
-		claimed(zone, hp_area_pfn(zone, a), 1, false);
+	if (!filled && index == 0 && claim_chunk(zone, request, 0) == 0)
 		filled = hp_pcp_refill(pcp, index);
-	}
+	zone->grants += filled;
 	hp_zone_unlock(zone);
 	return filled;
 }
@@ -343,7 +326,6 @@ static inline __attribute__((always_inline)) int alloc_hit(struct hp_zone *zone,
 	uint32_t pages = request->pages;
 	uint32_t generation = hp_lease_store(zone, pfn, pages, request->slot);
 
-	hp_pcp_bump(&pcp->hits);
 	hp_bias_leave(&pcp->lock);
 	fill_grant(zone, ret, pfn, pages, generation, entry & HP_ENTRY_ZERO);
 	return 0;
@@ -354,9 +336,14 @@ static __attribute__((noinline)) int alloc_miss(struct hp_zone *zone, struct hp_
 						unsigned index, const struct hp_request *request,
 						struct hp_grant *ret)
 {
-	if (hp_pcp_list_nr(&pcp->list[index]) == 0 && !refill(zone, pcp, index, request)) {
-		hp_bias_leave(&pcp->lock);
-		return alloc_slow(zone, request, ret);
+	if (hp_pcp_list_nr(&pcp->list[index]) != 0) {
+		hp_pcp_bump(&pcp->hits, 1);
+	} else {
+		hp_pcp_bump(&pcp->misses, 1);
+		if (!refill(zone, pcp, index, request)) {
+			hp_bias_leave(&pcp->lock);
+			return alloc_slow(zone, request, ret);
+		}
 	}
 	if (request->flags & HP_ALLOC_ZEROED)
 		hp_pcp_prefer_zero(pcp, index);
@@ -375,26 +362,23 @@ int hp_zone_alloc(struct hp_zone *zone, struct hp_pcp *pcp, const struct hp_requ
 	if (__builtin_expect(hp_pcp_list_nr(&pcp->list[index]) == 0, 0) ||
 	    __builtin_expect(request->flags & HP_ALLOC_ZEROED, 0))
 		return alloc_miss(zone, pcp, (unsigned)index, request, ret);
+	hp_pcp_bump(&pcp->hits, 1);
 	/* Twice the same, once with a constant. */
 	if (__builtin_expect(index == 0, 1))
 		return alloc_hit(zone, pcp, 0, request, ret);
 	return alloc_hit(zone, pcp, (unsigned)index, request, ret);
 }
 
-/* Gives taken pages back as if they had never been taken. */
-static void untake(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages, bool zero)
-{
-	for (uint32_t i = 0; i < pages; i++)
-		hp_buddy_free(zone, pfn + i, 0, zero);
-}
-
-/* Can the lists and clean blocks give n chunks of this order? */
+/* Can the lists and clean blocks give n chunks of this order? If so, take() will not fail. */
 static int chunks_possible(struct hp_zone *zone, const struct hp_request *request, unsigned order,
 			   uint32_t n)
 {
-	uint32_t have = hp_buddy_count(zone, request->owner, order, n);
-	uint32_t per_block = 1u << (zone->config.pageblock_order - order);
+	uint32_t have, per_block;
 
+	if (order > zone->config.pageblock_order || request->flags & HP_ALLOC_EXCLUSIVE)
+		return HP_NO_ROOM;
+	have = hp_buddy_count(zone, request->owner, order, n);
+	per_block = 1u << (zone->config.pageblock_order - order);
 	if (have >= n)
 		return 0;
 	if (request->flags & HP_ALLOC_NO_CLAIM ||
@@ -403,11 +387,67 @@ static int chunks_possible(struct hp_zone *zone, const struct hp_request *reques
 	return hp_account_check(zone, request->owner, (n - have + per_block - 1) / per_block);
 }
 
+/* Finds places for n ranges, all or none, changing nothing; mark[] notes what is spoken for. */
+static int plan(struct hp_zone *zone, const struct hp_request *request, struct hp_grant *ret,
+		size_t n)
+{
+	bool exclusive = request->flags & HP_ALLOC_EXCLUSIVE;
+	bool may_claim = !(request->flags & HP_ALLOC_NO_CLAIM);
+	struct hp_place place;
+	uint32_t claims = 0;
+	size_t i;
+	int r = 0;
+
+	for (i = 0; i < n && r == 0; i++) {
+		bool found = !exclusive && hp_contig_find(zone, request->owner, request->pages,
+							  request->align, HP_CONTIG_OWN, &place);
+
+		if (!found && may_claim)
+			found = hp_contig_find(zone, request->owner, request->pages, request->align,
+					       exclusive ? HP_CONTIG_CLEAN : HP_CONTIG_ANY, &place);
+		if (!found) {
+			r = HP_NO_ROOM;
+			break;
+		}
+		claims += place.claims;
+		r = place.claims ? hp_account_check(zone, request->owner, claims) : 0;
+		if (r)
+			break;
+		ret[i].range.pfn = place.pfn;
+		hp_page_mark(zone, place.pfn, request->pages, true);
+	}
+	while (i-- > 0)
+		hp_page_mark(zone, ret[i].range.pfn, request->pages, false);
+	return r;
+}
+
+/* Takes the pages for n ranges, or none. Under the zone lock. */
+static int take_bulk(struct hp_zone *zone, const struct hp_request *request, struct hp_grant *ret,
+		     size_t n)
+{
+	unsigned order = chunk_order(zone, request);
+	int r = chunks_possible(zone, request, order, (uint32_t)n);
+
+	if (r == 0) {
+		for (size_t i = 0; i < n; i++) {
+			r = take(zone, request, &ret[i].range.pfn, &ret[i].zeroed);
+			assert(r == 0);
+		}
+		return r;
+	}
+	/* Of single pages there is no other way; longer ranges may fit where no chunk does. */
+	if (order == 0)
+		return r;
+	r = plan(zone, request, ret, n);
+	for (size_t i = 0; r == 0 && i < n; i++)
+		ret[i].zeroed = take_place(zone, request, ret[i].range.pfn);
+	return r;
+}
+
 int hp_zone_alloc_bulk(struct hp_zone *zone, struct hp_pcp *pcp, const struct hp_request *request,
 		       struct hp_grant *ret, size_t n)
 {
-	size_t cached = 0, taken;
-	unsigned order;
+	size_t cached = 0;
 	int index, r = 0;
 
 	if (!request_possible(zone, request) || n == 0 || n > HP_BULK_MAX)
@@ -423,24 +463,18 @@ int hp_zone_alloc_bulk(struct hp_zone *zone, struct hp_pcp *pcp, const struct hp
 		ret[cached].range.pfn = hp_entry_pfn(entry);
 		ret[cached].zeroed = entry & HP_ENTRY_ZERO;
 	}
-
-	taken = cached;
-	hp_zone_lock(zone);
-	order = chunk_order(zone, request);
-	if (order == 0)
-		r = chunks_possible(zone, request, order, (uint32_t)(n - cached));
-	while (r == 0 && taken < n) {
-		r = take(zone, request, &ret[taken].range.pfn, &ret[taken].zeroed);
-		taken += r == 0;
+	if (index >= 0) {
+		hp_pcp_bump(&pcp->hits, cached);
+		hp_pcp_bump(&pcp->misses, n - cached);
 	}
-	for (size_t i = cached; r && i < taken; i++)
-		untake(zone, ret[i].range.pfn, request->pages, ret[i].zeroed);
-	for (size_t i = cached; i < taken; i++)
-		claimed(zone, ret[i].range.pfn, request->pages, r != 0);
+
+	hp_zone_lock(zone);
+	if (cached < n)
+		r = take_bulk(zone, request, ret + cached, n - cached);
 	for (size_t i = 0; r == 0 && i < n; i++)
 		grant(zone, request, &ret[i]);
 	if (r == 0)
-		zone->grants += n;
+		zone->grants += index >= 0 ? n - cached : n;
 	hp_zone_unlock(zone);
 
 	while (r && cached > 0) {

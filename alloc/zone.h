@@ -312,6 +312,7 @@ struct hp_zone_stats {
 	uint32_t nr_blocks, clean_blocks, unmet_guarantee_blocks, idle_blocks;
 	/* events since init */
 	uint64_t grants, frees, refills, drains, claims, lock_acquisitions;
+	uint64_t lock_held_ns; /* of the zone lock; only where built with HP_LOCK_TIMES, else 0 */
 };
 void hp_zone_stats(struct hp_zone *zone, struct hp_zone_stats *ret);
 
