@@ -69,7 +69,7 @@ static int giving_end(struct giving *g, int r)
 	bad = zone->bad_pages != g->bad_before;
 	hp_zone_unlock(zone);
 	if (g->pcp) {
-		if (hp_pcp_is_high(g->pcp, 0) || hp_pcp_is_high(g->pcp, HP_PCP_BLOCK))
+		if (r == 0 && (hp_pcp_is_high(g->pcp, 0) || hp_pcp_is_high(g->pcp, HP_PCP_BLOCK)))
 			hp_pcp_trim(g->pcp);
 		hp_bias_leave(&g->pcp->lock);
 	}

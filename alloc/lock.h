@@ -4,32 +4,34 @@
  *
  * struct hp_lock is the zone's: test and set, bounded exponential back-off, then the futex. A
  * critical section of ours lasts a microsecond at most, so a waiter that spins a little nearly
- * always gets the lock without the kernel; backing off keeps it from pulling the holder's cache
- *line away while the holder works. The futex is for the case that the holder has been preempted.
+ * always gets the lock without the kernel; backing off keeps him from pulling the cache line away
+ * from the holder while he works. The futex is for a holder that has been preempted.
  *
  * struct hp_bias is the lock of a page cache, which one thread, its worker, takes all the time and
  * others take hardly ever. It is biased to the worker: he pays two plain stores and a load. This is
  * Dekker's argument with its fence moved to the rare side:
  *
- *	worker: busy = 1;  (fence)  if (revoked) back off           others: revoked = 1;  (fence)
- *		... work ...                                                wait until busy == 0
- *		busy = 0                                                    ... work ...  revoked =
- *0
+ *	the worker                          anybody else
  *
- * Each side writes its own word and then reads the other's. If neither read could come before the
- * write of the same side, at least one of them would see the other; the worker's back-off makes
- *that enough. The worker has only a compiler barrier for his fence. The other side calls
- * membarrier(PRIVATE_EXPEDITED), which makes every running thread of the process execute a full
- * barrier at some point between that call's begin and end. On the worker's side that point lies
+ *	busy = 1                            revoked = 1
+ *	(compiler barrier)                  membarrier()
+ *	if (revoked): busy = 0, back off    wait until busy == 0
+ *	... work ...                        ... work ...
+ *	busy = 0                            revoked = 0
  *
- *	- before he writes busy: then he reads revoked after it and sees 1, since it was written
- *before the call; he backs off;
- *	- after he wrote busy: then the write is visible when the call returns, and the other side
- *waits for busy == 0, an acquire that pairs with the worker's release and shows all his work.
+ * Each side writes its own word and then reads the other's. If neither read can come before the
+ * write of the same side, at least one of them sees the other, and the worker's back-off makes that
+ * enough. membarrier(PRIVATE_EXPEDITED) makes every running thread of the process execute a full
+ * barrier at some point between the begin and the end of that call. For the worker this point lies
+ *
+ *	- before he writes busy: then he reads revoked after it, sees the 1 that was written before
+ *	  the call, and backs off;
+ *	- or after he wrote busy: then the write is visible when the call returns, and the other side
+ *	  waits for busy == 0, an acquire that pairs with his release and shows all his work.
  *
  * Without membarrier (an old kernel, a seccomp filter) the worker uses a real fence. So does a
- *build with ThreadSanitizer, which has to see the order in the code. A fork()ed child has to make
- *its caches anew: the registration belongs to the process.
+ * build with ThreadSanitizer, which has to see the order in the code. A child of fork() has to make
+ * its caches anew: the registration belongs to the process.
  */
 #pragma once
 

@@ -253,11 +253,13 @@ static int take(struct hp_zone *zone, const struct hp_request *request, hp_pfn_t
 	}
 	if (!exclusive && order <= zone->config.pageblock_order) {
 		r = claim_chunk(zone, request, order);
-		if (r)
+		if (r == 0) {
+			*ret_pfn = hp_buddy_take(zone, request->owner, order, want_zero, ret_zero);
+			assert(*ret_pfn != HP_PFN_NONE);
+		}
+		/* Without such a chunk, it may still fit across a border. */
+		if (r != HP_NO_ROOM || order == 0)
 			return r;
-		*ret_pfn = hp_buddy_take(zone, request->owner, order, want_zero, ret_zero);
-		assert(*ret_pfn != HP_PFN_NONE);
-		return 0;
 	}
 	if (request->flags & HP_ALLOC_NO_CLAIM ||
 	    !hp_contig_find(zone, request->owner, request->pages, request->align,

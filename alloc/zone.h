@@ -31,9 +31,9 @@ struct hp_zone_config {
  */
 
 /*
- * How much memory a zone needs, in bytes, both multiples of 64. Together at most 16 bytes a page for
- * blocks of 8 pages and more, owners (44 + 4 * max_order bytes each), pcps and rounding aside. Return:
- * 0, or -EINVAL where the configuration is not possible.
+ * How much memory a zone needs, in bytes, both multiples of 64. Together at most 16 bytes a page
+ * for blocks of 8 pages and more; owners (44 + 4 * max_order bytes each), pcps and rounding aside.
+ * Return: 0, or -EINVAL where the configuration is not possible.
  */
 int hp_zone_sizes(const struct hp_zone_config *config, size_t *ret_durable_bytes,
 		  size_t *ret_scratch_bytes);
@@ -358,8 +358,8 @@ uint32_t hp_zone_drain(struct hp_zone *zone, uint32_t owner);
 
 /*
  * 0 for either: the size computed from the zone. May be changed at any time; read once per
- * operation. high is bounded by 1/8 of the zone, of the account's limit and of the owner's pages, but
- * may be 16 in any zone of 32 pages and more: two cache lines of lease words.
+ * operation. high is bounded by 1/8 of the zone, of the account's limit and of the owner's pages,
+ * but may be 16 in any zone of 32 pages and more: two cache lines of lease words.
  */
 void hp_pcp_set_sizes(struct hp_pcp *pcp, uint32_t batch, uint32_t high);
 
