@@ -168,10 +168,10 @@ static void table_row(struct bench *bench, const struct bench_row *row)
 	const struct bench_target *target = find_target(bench, row);
 
 	if (bench->rows++ == 0)
-		printf("%-16s %-22s %7s %3s %3s %9s %-5s  %-14s %9s %8s %9s %9s  %s\n", "case",
+		printf("%-16s %-29s %7s %3s %3s %9s %-5s  %-14s %9s %8s %9s %9s  %s\n", "case",
 		       "variant", "pages", "blk", "thr", "value", "unit", "baseline", "value",
 		       "ratio", "must", "aim", "met");
-	printf("%-16s %-22s", row->name, row->variant);
+	printf("%-16s %-29s", row->name, row->variant);
 	if (row->pages)
 		printf(" %7u %3d", row->pages, row->block_order);
 	else
