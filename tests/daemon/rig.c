@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/daemon/rig.h"
+
+#define WAIT_TRIES 2000 /* of 5 ms */
+
+size_t rig_count_descriptors(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	size_t n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+static void nap(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
+/* --- what the pool tells ------------------------------------------------------------------------
+ */
+
+static void on_clean(void *userdata, struct pool_zone *zone)
+{
+	(void)userdata;
+	(void)zone;
+}
+
+static void on_retired(void *userdata, struct pool_zone *zone, uint32_t block, uint64_t generation)
+{
+	struct rig *rig = userdata;
+
+	for (size_t i = 0; i < rig->acceptor.nr_workers; i++)
+		worker_retire(rig->workers[i], zone, block, generation);
+}
+
+static void on_owner_changed(void *userdata, uint32_t owner)
+{
+	struct rig *rig = userdata;
+
+	tenants_collect(rig->net.tenants, owner);
+}
+
+static void on_filled(void *userdata, uint64_t online_bytes, uint64_t configured_bytes)
+{
+	struct rig *rig = userdata;
+
+	rig->ops.ready = online_bytes == configured_bytes;
+	rig->filled = true;
+}
+
+/* --- life ---------------------------------------------------------------------------------------
+ */
+
+static void report(void *userdata, const char *message)
+{
+	(void)userdata;
+	print_error("%s\n", message);
+}
+
+static struct config *load(const char *text)
+{
+	char path[] = "/tmp/hugepool-test-XXXXXX";
+	int fd = mkostemp(path, O_CLOEXEC);
+	struct config *config;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+	assert_int_equal(config_load(&config, path, report, NULL), 0);
+	unlink(path);
+	return config;
+}
+
+struct rig *rig_new(const struct rig_options *options)
+{
+	struct rig *rig = calloc(1, sizeof(*rig));
+	struct pool_callbacks callbacks = {
+		.clean = on_clean,
+		.retired = on_retired,
+		.owner_changed = on_owner_changed,
+		.filled = on_filled,
+		.userdata = rig,
+	};
+
+	assert_non_null(rig);
+	rig->descriptors = rig_count_descriptors();
+	rig->config = load(options->config ? options->config : RIG_CONFIG RIG_NO_LIMIT);
+	assert_int_equal(pool_new(&rig->net.pool, rig->config, HP_TENANTS_MAX, &callbacks), 0);
+	assert_int_equal(tenants_new(&rig->net.tenants, rig->config, rig->net.pool), 0);
+	assert_int_equal(slots_new(&rig->net.slots, rig->net.tenants), 0);
+	assert_int_equal(leases_new(&rig->net.leases, rig->net.pool, rig->net.slots), 0);
+	rig->net.looks = &rig->looks;
+	rig->net.hello_timeout_ms =
+		options->hello_timeout_ms ? options->hello_timeout_ms : HP_HELLO_TIMEOUT_MS;
+	rig->acceptor = (struct acceptor){
+		.net = &rig->net,
+		.workers = rig->workers,
+		.nr_workers = options->workers ? options->workers : 1,
+		.sessions_max = HP_SESSIONS_MAX,
+		.admin_sessions_max = HP_ADMIN_SESSIONS_MAX,
+	};
+	rig->ops.net = &rig->net;
+	rig->ops.workers = rig->workers;
+	rig->ops.nr_workers = rig->acceptor.nr_workers;
+	rig->looks = ops_looks(&rig->ops);
+	for (unsigned i = 0; i < rig->acceptor.nr_workers; i++) {
+		assert_int_equal(worker_new(&rig->workers[i], &rig->net, i), 0);
+		assert_int_equal(worker_start(rig->workers[i]), 0);
+	}
+	assert_int_equal(pool_start(rig->net.pool), 0);
+	for (int i = 0; i < WAIT_TRIES && !rig->filled; i++)
+		nap();
+	assert_true(rig->filled && rig->ops.ready);
+	return rig;
+}
+
+struct rig *rig_free(struct rig *rig)
+{
+	size_t descriptors = rig->descriptors;
+
+	for (size_t i = 0; i < rig->acceptor.nr_workers; i++)
+		worker_stop(rig->workers[i]);
+	for (size_t i = 0; i < pool_nr_zones(rig->net.pool); i++) {
+		struct hp_zone *zone = pool_zone(rig->net.pool, i)->zone;
+		struct hp_zone_stats stats;
+
+		assert_int_equal(hp_zone_check(zone, report, NULL), 0);
+		hp_zone_stats(zone, &stats);
+		assert_int_equal(stats.leased, 0);
+		assert_int_equal(stats.pcp, 0);
+	}
+	pool_free(rig->net.pool);
+	for (size_t i = 0; i < rig->acceptor.nr_workers; i++)
+		worker_free(rig->workers[i]);
+	leases_free(rig->net.leases);
+	slots_free(rig->net.slots);
+	tenants_free(rig->net.tenants);
+	config_free(rig->config);
+	free(rig);
+	assert_int_equal(rig_count_descriptors(), descriptors);
+	return NULL;
+}
+
+struct peer *rig_connect(struct rig *rig, enum socket_kind kind)
+{
+	int ends[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+	assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+	acceptor_take(&rig->acceptor, ends[1], kind);
+	return peer_new(ends[0]);
+}
+
+struct peer *rig_connect_hello(struct rig *rig, enum socket_kind kind)
+{
+	struct peer *peer = rig_connect(rig, kind);
+
+	peer_hello(peer);
+	return peer;
+}
+
+void rig_wait_connections(struct rig *rig, uint32_t n)
+{
+	uint32_t left = UINT32_MAX;
+
+	for (int i = 0; i < WAIT_TRIES && left != n; i++) {
+		left = 0;
+		for (size_t j = 0; j < rig->acceptor.nr_workers; j++)
+			left += rig->workers[j]->connections;
+		if (left != n)
+			nap();
+	}
+	assert_int_equal(left, n);
+}
