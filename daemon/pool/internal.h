@@ -34,7 +34,7 @@ struct pool_block {
 	struct backing_block backing; /* whoever made it busy writes here */
 
 	enum block_stage stage;
-	bool busy;	   /* a recycler works on it */
+	bool busy;	   /* a recycler works on it, or the keeper tells its users */
 	bool tried;	   /* its first filling has come to a result */
 	unsigned failures; /* in a row */
 	uint64_t retry_ns; /* while in pool.waiting */
@@ -105,12 +105,7 @@ struct pool {
 	uint64_t keeper_wakes_ns; /* when it wakes by itself */
 	atomic_bool poked;
 	uint64_t scanned_ns;
-	struct retired_block *retired; /* the keeper's own: room for a zone */
-};
-
-struct retired_block {
-	uint32_t index;
-	uint64_t generation;
+	struct pool_block **retired; /* the keeper's own: room for a zone */
 };
 
 uint64_t pool_now_ns(void); /* never 0 */

@@ -66,20 +66,6 @@ static void give_to_recyclers(struct pool_block *block)
 	TAILQ_INSERT_TAIL(&block->zone->pool->ready, block, queue);
 }
 
-/* Return: whether it was idle indeed and is taken. */
-static bool take(struct pool_block *block, uint64_t now_ns)
-{
-	struct bound_zone *zone = block->zone;
-
-	if (hp_zone_isolate(zone->public.zone, block->index) != 0)
-		return false;
-	block->seen_state = HP_BLOCK_ISOLATED;
-	block->since_ns = now_ns;
-	block->idle_since_ns = 0;
-	give_to_recyclers(block);
-	return true;
-}
-
 /* When a block of an owner without sessions is to go: 0 if he has one. */
 static uint64_t leaves_at(const struct pool *pool, uint32_t owner)
 {
@@ -113,7 +99,7 @@ static struct pool_block *oldest_idle(struct bound_zone *zone)
 	for (uint32_t i = 0; i < zone->public.nr_blocks; i++) {
 		struct pool_block *block = &zone->blocks[i];
 
-		if (block->stage == STAGE_READY && block->idle_since_ns &&
+		if (block->stage == STAGE_READY && block->idle_since_ns && !block->busy &&
 		    (!oldest || block->idle_since_ns < oldest->idle_since_ns))
 			oldest = block;
 	}
@@ -122,18 +108,27 @@ static struct pool_block *oldest_idle(struct bound_zone *zone)
 
 struct scan {
 	uint64_t now_ns, *next_ns;
-	struct retired_block *retired;
+	struct pool_block **retired;
 	size_t nr_retired;
 };
 
-static void take_and_note(struct scan *scan, struct pool_block *block)
+/*
+ * Takes an idle block out of its zone. It stays busy, so that nobody works on it, until its users
+ * have been told: whoever hears of a new life has heard of the end of the old one before.
+ * Return: whether it was idle indeed.
+ */
+static bool take(struct scan *scan, struct pool_block *block)
 {
-	if (!take(block, scan->now_ns)) {
-		block->idle_since_ns = 0; /* in use again */
-		return;
-	}
-	scan->retired[scan->nr_retired++] =
-		(struct retired_block){block->index, block->backing.generation};
+	bool taken = hp_zone_isolate(block->zone->public.zone, block->index) == 0;
+
+	block->idle_since_ns = 0;
+	if (!taken)
+		return false;
+	block->seen_state = HP_BLOCK_ISOLATED;
+	block->since_ns = scan->now_ns;
+	block->busy = true;
+	scan->retired[scan->nr_retired++] = block;
+	return true;
 }
 
 /* A live block: idle, and its owner gone for long enough? */
@@ -151,7 +146,7 @@ static void look_at_live(struct pool_block *block, struct scan *scan)
 		block->idle_since_ns = scan->now_ns;
 	leaves = leaves_at(zone->pool, info.word.owner);
 	if (leaves && leaves <= scan->now_ns)
-		take_and_note(scan, block);
+		take(scan, block);
 	else if (leaves && leaves < *scan->next_ns)
 		*scan->next_ns = leaves;
 }
@@ -191,25 +186,38 @@ static void scan_zone(struct bound_zone *zone, struct scan *scan)
 
 		if (!block)
 			return;
-		take_and_note(scan, block);
-		coming += block->stage == STAGE_RETIRING;
+		coming += take(scan, block);
 	}
+}
+
+/* Tells the users of the blocks that were taken, then lets the recyclers have them. */
+static void retire(struct pool *pool, struct scan *scan)
+{
+	for (size_t i = 0; i < scan->nr_retired; i++) {
+		struct pool_block *block = scan->retired[i];
+
+		pool->callbacks.retired(pool->callbacks.userdata, &block->zone->public,
+					block->index, block->backing.generation);
+	}
+	pthread_mutex_lock(&pool->lock);
+	for (size_t i = 0; i < scan->nr_retired; i++) {
+		scan->retired[i]->busy = false;
+		give_to_recyclers(scan->retired[i]);
+	}
+	if (!TAILQ_EMPTY(&pool->ready))
+		pthread_cond_broadcast(&pool->work);
+	pthread_mutex_unlock(&pool->lock);
 }
 
 static void scan_zones(struct pool *pool, uint64_t now_ns, uint64_t *next_ns)
 {
 	for (size_t z = 0; z < pool->nr_zones; z++) {
-		struct pool_zone *zone = &pool->zones[z].public;
 		struct scan scan = {.now_ns = now_ns, .next_ns = next_ns, .retired = pool->retired};
 
 		pthread_mutex_lock(&pool->lock);
 		scan_zone(&pool->zones[z], &scan);
-		if (!TAILQ_EMPTY(&pool->ready))
-			pthread_cond_broadcast(&pool->work);
 		pthread_mutex_unlock(&pool->lock);
-		for (size_t i = 0; i < scan.nr_retired; i++)
-			pool->callbacks.retired(pool->callbacks.userdata, zone,
-						scan.retired[i].index, scan.retired[i].generation);
+		retire(pool, &scan);
 	}
 }
 
