@@ -41,6 +41,17 @@ static struct window *find_window(struct hugepool *pool, const struct hugepool_r
 	return NULL;
 }
 
+static int fail_no_zone(struct hugepool *pool, const struct hugepool_request *request)
+{
+	const char *name = request->zone ? request->zone : "";
+
+	if (request->page_size)
+		return handle_fail(pool, -ENODEV,
+				   "no zone %s%swith pages of %llu kB is yours to use", name,
+				   *name ? " " : "", (unsigned long long)request->page_size / 1024);
+	return handle_fail(pool, -ENODEV, "no zone %s%sis yours to use", name, *name ? " " : "");
+}
+
 static int translate(struct hugepool *pool, const struct hugepool_request *theirs, size_t count,
 		     struct wanted *ret)
 {
@@ -63,9 +74,7 @@ static int translate(struct hugepool *pool, const struct hugepool_request *their
 
 	window = find_window(pool, &request);
 	if (!window)
-		return handle_fail(pool, -ENODEV, "no zone %s%swith pages of %llu bytes for you",
-				   request.zone ? request.zone : "", request.zone ? " " : "",
-				   (unsigned long long)request.page_size);
+		return fail_no_zone(pool, &request);
 	window_reserve(window);
 	if (request.alignment > window->page_bytes << 31 ||
 	    (!window->per_range && request.alignment > window->alignment))

@@ -11,8 +11,6 @@
 
 #include "client/request.h"
 
-#define LIST_PIECES_MAX 100000 /* a daemon that never comes to an end is broken */
-
 #define TYPE(name) HUGEPOOL__V1__MESSAGE_TYPE__MESSAGE_TYPE_##name
 
 int cli_open(struct cli *cli)
@@ -33,7 +31,7 @@ int cli_ask(struct cli *cli, uint8_t type, const ProtobufCMessage *message, uint
 	return r;
 }
 
-/* One list to its end. */
+/* One list to its end; there is one, since every piece begins behind the one before. */
 static int list(struct cli *cli, Hugepool__V1__ListWhat what, const Hugepool__V1__Zone *zone,
 		cli_list_fn fn, void *userdata)
 {
@@ -41,22 +39,28 @@ static int list(struct cli *cli, Hugepool__V1__ListWhat what, const Hugepool__V1
 
 	request.what = what;
 	request.zone = zone ? zone->id : 0;
-	for (int i = 0; i < LIST_PIECES_MAX; i++) {
+	for (;;) {
 		const ProtobufCMessage *message;
 		const Hugepool__V1__ListReply *reply;
+		uint64_t next;
 		int r = cli_ask(cli, TYPE(LIST), &request.base, TYPE(LIST_REPLY), &message);
 
 		if (r < 0)
 			return r;
 		reply = (const Hugepool__V1__ListReply *)message;
-		request.cursor = reply->next;
+		next = reply->next;
 		r = fn(userdata, zone, reply);
-		if (r < 0 || request.cursor == 0)
+		if (r < 0 || next == 0)
 			return r;
+		if (next <= request.cursor) {
+			cli->error = (struct hugepool_error){
+				.error = EPROTO,
+				.message = "the daemon's list has no end",
+			};
+			return -EPROTO;
+		}
+		request.cursor = next;
 	}
-	cli->error.error = EPROTO;
-	snprintf(cli->error.message, sizeof(cli->error.message), "the list has no end");
-	return -EPROTO;
 }
 
 int cli_list(struct cli *cli, Hugepool__V1__ListWhat what, cli_list_fn fn, void *userdata)

@@ -60,21 +60,34 @@ static void print_zone(const Hugepool__V1__Zone *zone)
 		printf("      %-15s %" PRIu64 "\n", counts[i].name, counts[i].n);
 	if (zone->held.len)
 		printf("  recycling is held: %s\n", cli_text(name, zone->held));
-	printf("  for you\n");
-	printf("        leasable %" PRIu64 "\n", zone->leasable);
-	printf("        largest  %" PRIu64 "\n", zone->largest);
-	printf("        held     %" PRIu64 "\n", zone->held_blocks * block_pages);
-	printf("        limit    %" PRIu64 "\n", zone->limit_blocks * block_pages);
+}
+
+/* What the asking tenant has and may have; on the admin socket there is none. */
+static void print_tenant(const Hugepool__V1__Zone *zone)
+{
+	uint64_t block_pages = zone->page_size ? zone->block_size / zone->page_size : 0;
+
+	printf("  your tenant\n");
+	printf("        leasable  %" PRIu64 "\n", zone->leasable);
+	printf("        largest   %" PRIu64 "\n", zone->largest);
+	printf("        held      %" PRIu64 "\n", zone->held_blocks * block_pages);
+	printf("        limit     %" PRIu64 "\n", zone->limit_blocks * block_pages);
 	printf("        guarantee %" PRIu64 "\n", zone->guarantee_blocks * block_pages);
 }
 
 static int print(void *userdata, const Hugepool__V1__Zone *unused,
 		 const Hugepool__V1__ListReply *reply)
 {
+	const struct cli *cli = userdata;
+
 	(void)unused;
-	for (size_t i = 0; i < reply->n_zones; i++)
-		if (cli_is_wanted(userdata, reply->zones[i]))
-			print_zone(reply->zones[i]);
+	for (size_t i = 0; i < reply->n_zones; i++) {
+		if (!cli_is_wanted(cli, reply->zones[i]))
+			continue;
+		print_zone(reply->zones[i]);
+		if (!cli->admin)
+			print_tenant(reply->zones[i]);
+	}
 	return 0;
 }
 
