@@ -202,9 +202,9 @@ static bool may_owe(struct session *session, size_t more)
 	struct session *other;
 
 	if (*owed + more > HP_DESCRIPTORS_OWED_MAX)
-		TAILQ_FOREACH(other, &worker->sessions, link)
-	if (other->tenant == session->tenant && other->fd >= 0)
-		output_settle(other);
+		TAILQ_FOREACH (other, &worker->sessions, link)
+			if (other->tenant == session->tenant && other->fd >= 0)
+				output_settle(other);
 	return *owed + more <= HP_DESCRIPTORS_OWED_MAX;
 }
 

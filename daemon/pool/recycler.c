@@ -58,8 +58,7 @@ static struct pool_block *pick(struct pool *pool, uint32_t *ret_owner)
 	uint64_t now = pool_now_ns(), wait_ns, shortest_ns = UINT64_MAX;
 	struct pool_block *block;
 
-	TAILQ_FOREACH(block, &pool->ready, queue)
-	{
+	TAILQ_FOREACH (block, &pool->ready, queue) {
 		uint32_t owner = owner_of(block);
 
 		if (owner != HP_OWNER_NONE && pool->owners[owner].busy)
