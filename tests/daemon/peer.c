@@ -187,6 +187,26 @@ const Hugepool__V1__Welcome *peer_hello(struct peer *peer)
 	return peer_expect(peer, TYPE(WELCOME), 1);
 }
 
+uint8_t peer_try_hello(struct peer *peer, Hugepool__V1__Code *ret_code)
+{
+	Hugepool__V1__Hello hello = HUGEPOOL__V1__HELLO__INIT;
+	const ProtobufCMessage *message;
+	uint8_t frame[HP_FRAME_MAX];
+	int n;
+
+	hello.protocol = HP_PROTOCOL_VERSION;
+	n = hp_message_pack(frame, TYPE(HELLO), 1, &hello.base);
+	/* who was turned away at once cannot be told anything, but has been told why */
+	if (send(peer->fd, frame, (size_t)n, MSG_NOSIGNAL) < 0)
+		assert_int_equal(errno, EPIPE);
+	message = peer_recv(peer);
+	if (!message)
+		return 0;
+	if (peer->frame.type == TYPE(ERROR))
+		*ret_code = ((const Hugepool__V1__Error *)message)->code;
+	return peer->frame.type;
+}
+
 const Hugepool__V1__Error *peer_refused(struct peer *peer, uint8_t type,
 					const ProtobufCMessage *message, Hugepool__V1__Code code)
 {

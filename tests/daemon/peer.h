@@ -56,6 +56,9 @@ void peer_expect_silence(struct peer *peer, int ms);
 /* HELLO and its WELCOME. */
 const Hugepool__V1__Welcome *peer_hello(struct peer *peer);
 
+/* As that, whatever comes: WELCOME, ERROR (then with its code), or 0 at the end of the stream. */
+uint8_t peer_try_hello(struct peer *peer, Hugepool__V1__Code *ret_code);
+
 /* Sends one request and expects an ERROR of this code, with a sentence. */
 const Hugepool__V1__Error *peer_refused(struct peer *peer, uint8_t type,
 					const ProtobufCMessage *message, Hugepool__V1__Code code);

@@ -161,6 +161,18 @@ struct rig *rig_free(struct rig *rig)
 	return NULL;
 }
 
+/* The kernel notes who made the pair as whom its ends are connected to. */
+struct peer *rig_connect_as(struct rig *rig, uid_t uid)
+{
+	struct peer *peer;
+
+	assert_int_equal(seteuid(uid), 0);
+	peer = rig_connect(rig, SOCKET_DATA);
+	assert_int_equal(seteuid(0), 0);
+	peer_hello(peer);
+	return peer;
+}
+
 struct peer *rig_connect(struct rig *rig, enum socket_kind kind)
 {
 	int ends[2];

@@ -45,6 +45,7 @@ struct rig *rig_free(struct rig *rig);
 
 /* A new connection, as if it had come from the listener. */
 struct peer *rig_connect(struct rig *rig, enum socket_kind kind);
+struct peer *rig_connect_as(struct rig *rig, uid_t uid); /* needs root; says HELLO */
 struct peer *rig_connect_hello(struct rig *rig, enum socket_kind kind);
 
 /* Waits until this many connections are left. */
