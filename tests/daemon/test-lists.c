@@ -78,8 +78,7 @@ static void test_sessions_in_pieces(void **state)
 	for (int i = 0; i < N; i++)
 		peers[i] = rig_connect_hello(f->rig, SOCKET_DATA);
 	do {
-		const Hugepool__V1__ListReply *reply =
-			piece(f->peer, WHAT(SESSIONS), 0, cursor);
+		const Hugepool__V1__ListReply *reply = piece(f->peer, WHAT(SESSIONS), 0, cursor);
 
 		assert_true(reply->n_sessions <= HP_LIST_ROWS_MAX);
 		assert_int_equal(reply->n_leases + reply->n_zones + reply->n_tenants, 0);
@@ -157,8 +156,7 @@ static void test_blocks_in_pieces(void **state)
 
 		for (size_t i = 0; i < reply->n_blocks; i++, next++) {
 			const Hugepool__V1__Block *row = reply->blocks[i];
-			bool is_live =
-				row->state == HUGEPOOL__V1__BLOCK_STATE__BLOCK_STATE_LIVE;
+			bool is_live = row->state == HUGEPOOL__V1__BLOCK_STATE__BLOCK_STATE_LIVE;
 
 			assert_int_equal(row->index, next);
 			assert_int_equal(row->pages, 1);
