@@ -23,10 +23,10 @@
 
 static int setup(void **state)
 {
-	struct rig_options options = {.config = RIG_CONFIG
-				      "[tenant named]\nuid = 7\nlimit.small = 3\n"
-				      "guarantee.small = 2\nsessions = 2\n"
-				      "[default]\nlimit.small = 5\n"};
+	struct rig_options options = {.config = "[daemon]\nidle-delay = 50ms\n" RIG_CONFIG
+						"[tenant named]\nuid = 7\nlimit.small = 3\n"
+						"guarantee.small = 2\nsessions = 2\n"
+						"[default]\nlimit.small = 5\n"};
 
 	*state = rig_new(&options);
 	return 0;
