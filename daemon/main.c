@@ -33,8 +33,7 @@ static void print_usage(FILE *to)
 		"Owns huge pages and hands out ranges of them to other processes.\n"
 		"\n"
 		"  -c, --config PATH   configuration (default %s)\n"
-		"      --check-config  check the configuration and exit: 0, or %d with file and "
-		"line\n"
+		"      --check-config  check the configuration and exit: 0, or %d with file and line\n"
 		"  -v, --verbose       log every session\n"
 		"      --version       print the version and exit\n"
 		"  -h, --help          print this and exit\n",

@@ -56,8 +56,7 @@ struct server {
 	_Atomic uint64_t online_bytes;
 };
 
-/* --- from other threads -------------------------------------------------------------------------
- */
+/* --- from other threads ----------------------------------------------------------------------- */
 
 static void wake(struct server *server)
 {
@@ -110,8 +109,7 @@ static void on_filled(void *userdata, uint64_t online_bytes, uint64_t configured
 	wake(server);
 }
 
-/* --- main thread --------------------------------------------------------------------------------
- */
+/* --- main thread ------------------------------------------------------------------------------ */
 
 static void start_serving(struct server *server)
 {
@@ -130,10 +128,9 @@ static void report_filled(struct server *server)
 
 	server->ops.ready = online >= configured;
 	if (online < configured)
-		log_warning("SHORT of memory: serving what there is online=%lluMiB "
-			    "configured=%lluMiB",
-			    (unsigned long long)(online / MIB),
-			    (unsigned long long)(configured / MIB));
+		log_warning(
+			"SHORT of memory: serving what there is online=%lluMiB configured=%lluMiB",
+			(unsigned long long)(online / MIB), (unsigned long long)(configured / MIB));
 	else
 		log_notice("READY online=%lluMiB configured=%lluMiB zones=%zu workers=%zu",
 			   (unsigned long long)(online / MIB),
@@ -198,8 +195,7 @@ int server_run(struct server *server)
 	return 0;
 }
 
-/* --- life ---------------------------------------------------------------------------------------
- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 /* Sessions cost two descriptors each, blocks one: take what the hard limit allows. */
 static void raise_descriptor_limit(void)

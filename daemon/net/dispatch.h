@@ -18,7 +18,7 @@ typedef void (*request_fn)(struct session *session, uint16_t tag, const Protobuf
 void request_hello(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_goodbye(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 
-/* ranges.c */
+/* alloc.c, free.c, blocks.c */
 void request_alloc(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_free(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_free_part(struct session *session, uint16_t tag, const ProtobufCMessage *message);

@@ -37,8 +37,7 @@ int endpoint_fd(const struct endpoint *endpoint)
 	return endpoint->fd;
 }
 
-/* --- the path -----------------------------------------------------------------------------------
- */
+/* --- the path --------------------------------------------------------------------------------- */
 
 static int make_directory(struct endpoint *endpoint)
 {
@@ -118,8 +117,7 @@ static int lock(struct endpoint *endpoint)
 	return 0;
 }
 
-/* --- the socket ---------------------------------------------------------------------------------
- */
+/* --- the socket ------------------------------------------------------------------------------- */
 
 static int set_address(const char *path, struct sockaddr_un *ret)
 {
@@ -218,8 +216,7 @@ static int listen_at(struct endpoint *endpoint, mode_t mode, const char *group)
 	return 0;
 }
 
-/* --- life ---------------------------------------------------------------------------------------
- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 int endpoint_open(struct endpoint **ret, const char *path, mode_t mode, const char *group)
 {

@@ -87,9 +87,9 @@ static int identify(struct session *session, uint16_t tag, const char *name, str
 
 	if (rc > 0) {
 		refuse(session, tag, &(struct refusal){.code = CODE(PERMISSION)},
-		       rc == PROCESS_GONE ? "the process that connected is gone"
-					  : "the process is in a pid namespace that this daemon "
-					    "cannot see into");
+		       rc == PROCESS_GONE
+			       ? "the process that connected is gone"
+			       : "the process is in a pid namespace that this daemon cannot see into");
 		return -1;
 	}
 	if (rc < 0) {

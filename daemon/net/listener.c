@@ -32,8 +32,7 @@ struct listener {
 	struct event accept_event, pause_timer;
 };
 
-/* --- dealing out --------------------------------------------------------------------------------
- */
+/* --- dealing out ------------------------------------------------------------------------------ */
 
 static uint32_t count_connections(const struct acceptor *acceptor, enum socket_kind kind)
 {
@@ -104,8 +103,7 @@ void acceptor_take(struct acceptor *acceptor, int fd, enum socket_kind kind)
 	}
 }
 
-/* --- accepting ----------------------------------------------------------------------------------
- */
+/* --- accepting -------------------------------------------------------------------------------- */
 
 static int accept_one(const struct listener *listener)
 {
@@ -183,8 +181,7 @@ static void on_acceptable(evutil_socket_t listening, short what, void *userdata)
 	}
 }
 
-/* --- life ---------------------------------------------------------------------------------------
- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 int listener_new(struct listener **ret, struct event_base *base, int fd, enum socket_kind kind,
 		 struct acceptor *acceptor)

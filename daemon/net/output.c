@@ -127,14 +127,16 @@ static void queue(struct session *session, const uint8_t *bytes, size_t n, const
 	output->bytes += n;
 }
 
-static void drop_head(struct output *output)
+static void drop_head(struct session *session)
 {
+	struct output *output = &session->output;
 	struct output_chunk *chunk = output->head;
 
 	output->bytes -= chunk->bytes - chunk->sent;
 	output->head = chunk->next;
 	if (!output->head)
 		output->tail = NULL;
+	worker_note_freed(session->worker, chunk->bytes);
 	free(chunk);
 }
 
@@ -157,7 +159,7 @@ static enum output_wait pump(struct session *session)
 		if (wait != OUTPUT_SENT)
 			return wait;
 		if (!output->error)
-			drop_head(output);
+			drop_head(session);
 	}
 	return OUTPUT_SENT;
 }
@@ -220,6 +222,6 @@ void output_discard(struct session *session)
 
 	while (output->head) {
 		drop_fds(session, output->head->fds, output->head->nr_fds);
-		drop_head(output);
+		drop_head(session);
 	}
 }

@@ -31,6 +31,26 @@ void reply_done(struct session *session, uint16_t tag)
 	output_commit(session, HP_FRAME_HEADER_BYTES);
 }
 
+void reply_grant(struct session *session, uint16_t tag, const struct hp_grant *grants, size_t n)
+{
+	uint64_t *words = session->worker->scratch.words;
+	Hugepool__V1__Ranges message = HUGEPOOL__V1__RANGES__INIT;
+
+	for (size_t i = 0; i < n; i++) {
+		struct hp_wire_range wire = {
+			.page = grants[i].range.pfn,
+			.pages = grants[i].range.pages,
+			.generation = grants[i].range.generation,
+			.zone = grants[i].range.zone,
+			.zeroed = grants[i].zeroed,
+		};
+		hp_wire_put_range(words + i * HP_WIRE_RANGE_WORDS, &wire);
+	}
+	message.n_ranges = n * HP_WIRE_RANGE_WORDS;
+	message.ranges = words;
+	reply(session, TYPE(GRANT), tag, &message.base);
+}
+
 void reply_retired(struct session *session, const struct pool_zone *zone, uint32_t block,
 		   uint64_t generation)
 {

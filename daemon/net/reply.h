@@ -13,6 +13,9 @@
 void reply(struct session *session, uint8_t type, uint16_t tag, const ProtobufCMessage *message);
 void reply_done(struct session *session, uint16_t tag);
 
+/* n may be 0: nothing is left. */
+void reply_grant(struct session *session, uint16_t tag, const struct hp_grant *grants, size_t n);
+
 /* Unasked: the memory of this life of a block is going. */
 void reply_retired(struct session *session, const struct pool_zone *zone, uint32_t block,
 		   uint64_t generation);

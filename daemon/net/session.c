@@ -29,6 +29,8 @@
 #include "daemon/net/dispatch.h"
 #include "daemon/net/reply.h"
 
+#define SESSION_ABOUT_BYTES 4096 /* of memory that its end frees, its queue aside */
+
 #define RETRY_FIRST_MS 20
 #define RETRY_LAST_MS  1280
 
@@ -53,8 +55,7 @@ static unsigned long long session_number(const struct session *session)
 	return session->slot ? session->slot->session : 0;
 }
 
-/* --- the end ------------------------------------------------------------------------------------
- */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 /* Everything of the connection; what the session holds stays. */
 static void disconnect(struct session *session)
@@ -71,6 +72,7 @@ static void disconnect(struct session *session)
 	output_discard(session);
 	close(session->fd);
 	session->fd = -1;
+	worker_note_freed(worker, SESSION_ABOUT_BYTES + session->input_room);
 	free(session->input);
 	session->input = NULL;
 	session->input_bytes = session->input_room = 0;
@@ -110,10 +112,10 @@ void session_free(struct session *session)
 
 static void condemn(struct session *session)
 {
-	log_info("condemned: the connection is gone, its process lives tenant=%s session=%llu "
-		 "pid=%d leases=%llu",
-		 tenant_name(session), session_number(session), (int)session->slot->process.pid,
-		 (unsigned long long)session->slot->leases);
+	log_info(
+		"condemned: the connection is gone, its process lives tenant=%s session=%llu pid=%d leases=%llu",
+		tenant_name(session), session_number(session), (int)session->slot->process.pid,
+		(unsigned long long)session->slot->leases);
 	set_phase(session, SESSION_CONDEMNED);
 	slots_set_state(session->worker->net->slots, session->slot, SLOT_CONDEMNED);
 	disconnect(session);
@@ -161,8 +163,7 @@ static void process_ended(evutil_socket_t fd, short what, void *userdata)
 	slots_set_state(session->worker->net->slots, session->slot, SLOT_ORPHANED);
 }
 
-/* --- what it waits for --------------------------------------------------------------------------
- */
+/* --- what it waits for ------------------------------------------------------------------------ */
 
 static void on_writable(evutil_socket_t fd, short what, void *userdata);
 
@@ -219,8 +220,7 @@ static void set_reading(struct session *session, bool reading)
 		event_del(&session->read_event);
 }
 
-/* --- one turn -----------------------------------------------------------------------------------
- */
+/* --- one turn --------------------------------------------------------------------------------- */
 
 /* Keeps what was not handled. Return: 0 or -ENOMEM. */
 static int keep_input(struct session *session, const uint8_t *bytes, size_t n)
@@ -318,8 +318,7 @@ static void on_retry(evutil_socket_t fd, short what, void *userdata)
 	go_on(session);
 }
 
-/* --- life ---------------------------------------------------------------------------------------
- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 int session_new(struct worker *worker, int fd, enum socket_kind kind, struct tenant *tenant)
 {

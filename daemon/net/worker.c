@@ -9,6 +9,7 @@
 #include "daemon/net/worker.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,9 @@
 #include "daemon/log.h"
 #include "daemon/net/session.h"
 
+#define TRIM_BYTES	(1 << 20) /* this much was freed: worth a walk through the heap */
+#define TRIM_DELAY_SECS 1
+
 struct handover {
 	STAILQ_ENTRY(handover) link; /* worker->arrivals */
 	int fd;
@@ -26,8 +30,7 @@ struct handover {
 	struct tenant *tenant;
 };
 
-/* --- from other threads -------------------------------------------------------------------------
- */
+/* --- from other threads ----------------------------------------------------------------------- */
 
 static void wake(struct worker *worker)
 {
@@ -123,8 +126,7 @@ static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
 	take_retired(worker);
 }
 
-/* --- deadlines ----------------------------------------------------------------------------------
- */
+/* --- deadlines -------------------------------------------------------------------------------- */
 
 static uint64_t now_ms(void)
 {
@@ -185,8 +187,28 @@ void worker_clear_deadline(struct worker *worker, struct session *session)
 		evtimer_del(&worker->deadline_timer);
 }
 
-/* --- life ---------------------------------------------------------------------------------------
- */
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static void on_trim(evutil_socket_t fd, short what, void *userdata)
+{
+	struct worker *worker = userdata;
+
+	(void)fd;
+	(void)what;
+	worker->freed_bytes = 0;
+	malloc_trim(0);
+}
+
+void worker_note_freed(struct worker *worker, size_t bytes)
+{
+	struct timeval tv = {.tv_sec = TRIM_DELAY_SECS};
+
+	worker->freed_bytes += bytes;
+	if (worker->freed_bytes >= TRIM_BYTES && !evtimer_pending(&worker->trim_timer, NULL))
+		evtimer_add(&worker->trim_timer, &tv);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
 
 int worker_new(struct worker **ret, const struct net *net, unsigned index)
 {
@@ -217,6 +239,7 @@ int worker_new(struct worker **ret, const struct net *net, unsigned index)
 			goto fail;
 	}
 	evtimer_assign(&worker->deadline_timer, worker->base, on_deadline, worker);
+	evtimer_assign(&worker->trim_timer, worker->base, on_trim, worker);
 	event_assign(&worker->wakeup_event, worker->base, worker->wakeup_fd, EV_READ | EV_PERSIST,
 		     on_wakeup, worker);
 	if (event_add(&worker->wakeup_event, NULL))
@@ -285,8 +308,10 @@ struct worker *worker_free(struct worker *worker)
 	worker_stop(worker);
 	if (worker->base && event_initialized(&worker->wakeup_event))
 		event_del(&worker->wakeup_event);
-	if (worker->base && event_initialized(&worker->deadline_timer))
+	if (worker->base && event_initialized(&worker->deadline_timer)) {
 		event_del(&worker->deadline_timer);
+		event_del(&worker->trim_timer);
+	}
 	for (size_t i = 0; i < HP_ZONES_MAX; i++)
 		free((void *)worker->retired[i]);
 	hp_arena_free(worker->arena);

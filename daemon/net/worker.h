@@ -63,10 +63,12 @@ struct worker {
 	struct session_list sessions;
 	struct session_list deadlines; /* without HELLO, or ending: the oldest first */
 	struct event deadline_timer;
+	size_t freed_bytes; /* since memory was last given back to the kernel */
+	struct event trim_timer;
 	uint32_t owed_fds[HP_TENANTS_MAX]; /* per owner: see output_settle() */
 	struct batch batch;
 	uint8_t input[WORKER_INPUT_BYTES];
-	struct { /* for ranges.c, while one request is handled */
+	struct { /* of the request that is being handled */
 		struct hp_range ranges[HP_RANGES_MAX];
 		struct hp_grant grants[HP_RANGES_MAX];
 		uint64_t words[HP_RANGES_MAX * HP_WIRE_RANGE_WORDS];
@@ -112,12 +114,17 @@ int worker_hand_over(struct worker *worker, int fd, enum socket_kind kind, struc
 void worker_retire(struct worker *worker, const struct pool_zone *zone, uint32_t block,
 		   uint64_t generation);
 
-/* --- for session.c ------------------------------------------------------------------------------
- */
+/* --- for session.c ---------------------------------------------------------------------------- */
 
 /* The session has to get on before the time-out from now, or is ended by session_expired(). */
 void worker_set_deadline(struct worker *worker, struct session *session);
 void worker_clear_deadline(struct worker *worker, struct session *session);
+
+/*
+ * Memory of sessions was freed. The C library keeps what it is given; after enough of it the worker
+ * has it given back to the kernel, a little later.
+ */
+void worker_note_freed(struct worker *worker, size_t bytes);
 
 static inline _Atomic uint32_t *worker_connections(struct worker *worker, enum socket_kind kind)
 {

@@ -24,8 +24,7 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* --- stats --------------------------------------------------------------------------------------
- */
+/* --- stats ------------------------------------------------------------------------------------ */
 
 static int look_stats(void *userdata, const struct tenant *viewer, uint16_t tag, uint8_t *frame)
 {
@@ -61,8 +60,7 @@ static int look_stats(void *userdata, const struct tenant *viewer, uint16_t tag,
 	return hp_message_pack(frame, TYPE(STATS_REPLY), tag, &message.base);
 }
 
-/* --- lists --------------------------------------------------------------------------------------
- */
+/* --- lists ------------------------------------------------------------------------------------ */
 
 struct list {
 	void (*add)(struct rows *rows);
@@ -110,8 +108,7 @@ static int look_list(void *userdata, const struct tenant *viewer, const Hugepool
 	return hp_message_pack(frame, TYPE(LIST_REPLY), tag, &message.base);
 }
 
-/* --- check --------------------------------------------------------------------------------------
- */
+/* --- check ------------------------------------------------------------------------------------ */
 
 #define CHECK_MESSAGES_MAX 24 /* the first ones; all are counted */
 #define CHECK_MESSAGE_MAX  256

@@ -69,8 +69,7 @@ static ProtobufCBinaryData copy_text(struct row *row, const char *text)
 	return text_of(row->text);
 }
 
-/* --- zones --------------------------------------------------------------------------------------
- */
+/* --- zones ------------------------------------------------------------------------------------ */
 
 static Hugepool__V1__Backing backing_of(enum config_backing backing)
 {
@@ -171,8 +170,7 @@ void rows_zones(struct rows *rows)
 	}
 }
 
-/* --- blocks -------------------------------------------------------------------------------------
- */
+/* --- blocks ----------------------------------------------------------------------------------- */
 
 static Hugepool__V1__BlockState block_state(const struct hp_block_info *info)
 {
@@ -239,8 +237,7 @@ void rows_blocks(struct rows *rows)
 	}
 }
 
-/* --- buddyinfo ----------------------------------------------------------------------------------
- */
+/* --- buddyinfo -------------------------------------------------------------------------------- */
 
 /* Tenants without a free chunk have no row. Return: true, or false if it does not fit. */
 static bool add_buddy_row(struct rows *rows, uint32_t owner)
@@ -289,8 +286,7 @@ void rows_buddyinfo(struct rows *rows)
 		tenants_look(rows->ops->net->tenants, (uint32_t)owner, add_buddy_row_of, rows);
 }
 
-/* --- tenants ------------------------------------------------------------------------------------
- */
+/* --- tenants ---------------------------------------------------------------------------------- */
 
 static void fill_tenant(struct rows *rows, struct row *row, const struct tenant *tenant)
 {
@@ -349,8 +345,7 @@ void rows_tenants(struct rows *rows)
 			     rows);
 }
 
-/* --- sessions -----------------------------------------------------------------------------------
- */
+/* --- sessions --------------------------------------------------------------------------------- */
 
 static Hugepool__V1__SessionState session_state(uint32_t state)
 {
@@ -417,8 +412,7 @@ void rows_sessions(struct rows *rows)
 		slots_look(rows->ops->net->slots, (uint32_t)number, add_session, rows);
 }
 
-/* --- leases -------------------------------------------------------------------------------------
- */
+/* --- leases ----------------------------------------------------------------------------------- */
 
 #define PLACE_ZONE_SHIFT 32 /* a place in the list of leases: zone, then page */
 
@@ -490,8 +484,7 @@ void rows_leases(struct rows *rows)
 			return;
 }
 
-/* --- page caches --------------------------------------------------------------------------------
- */
+/* --- page caches ------------------------------------------------------------------------------ */
 
 #define PLACE_WORKER_SHIFT 32 /* a place in the list of caches: worker, then owner */
 

@@ -69,8 +69,7 @@ static void read_stat(struct process *process)
 	snprintf(process->command, sizeof(process->command), "%.*s", PROCESS_COMMAND_MAX,
 		 open_paren + 1);
 	if (sscanf(close_paren + 1,
-		   " %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s"
-		   " %" SCNu64,
+		   " %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %" SCNu64,
 		   &process->start_ticks) != 1)
 		process->start_ticks = 0;
 }

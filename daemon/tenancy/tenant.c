@@ -57,12 +57,12 @@ static int set_quotas(struct tenants *tenants, const struct tenant *tenant,
 
 		if (!rc)
 			continue;
-		log_error("quota refused tenant=%s zone=%s limit=%u guarantee=%u blocks=%u "
-			  "reason=\"%s\"",
-			  tenant->name, zone->name, quota.limit_blocks, quota.guarantee_blocks,
-			  zone->nr_blocks,
-			  rc == HP_BUSY ? "the guarantees add up to more than the zone"
-					: "the limit is below the guarantee");
+		log_error(
+			"quota refused tenant=%s zone=%s limit=%u guarantee=%u blocks=%u reason=\"%s\"",
+			tenant->name, zone->name, quota.limit_blocks, quota.guarantee_blocks,
+			zone->nr_blocks,
+			rc == HP_BUSY ? "the guarantees add up to more than the zone"
+				      : "the limit is below the guarantee");
 		return -EINVAL;
 	}
 	return 0;

@@ -57,8 +57,7 @@ struct peer *peer_free(struct peer *peer)
 	return NULL;
 }
 
-/* --- sending ------------------------------------------------------------------------------------
- */
+/* --- sending ---------------------------------------------------------------------------------- */
 
 void peer_send_bytes(struct peer *peer, const void *bytes, size_t n)
 {
@@ -86,8 +85,7 @@ void peer_send(struct peer *peer, uint8_t type, uint16_t tag, const ProtobufCMes
 	peer_send_bytes(peer, frame, (size_t)n);
 }
 
-/* --- receiving ----------------------------------------------------------------------------------
- */
+/* --- receiving -------------------------------------------------------------------------------- */
 
 /* More bytes. Return: false at the end of the stream. */
 static bool fill(struct peer *peer)
@@ -169,8 +167,7 @@ void peer_expect_silence(struct peer *peer, int ms)
 	assert_int_equal(poll(&p, 1, ms), 0);
 }
 
-/* --- conversations ------------------------------------------------------------------------------
- */
+/* --- conversations ---------------------------------------------------------------------------- */
 
 ProtobufCBinaryData peer_text(const char *text)
 {

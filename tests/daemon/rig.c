@@ -36,8 +36,7 @@ static void nap(void)
 	nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
 
-/* --- what the pool tells ------------------------------------------------------------------------
- */
+/* --- what the pool tells ---------------------------------------------------------------------- */
 
 static void on_clean(void *userdata, struct pool_zone *zone)
 {
@@ -68,8 +67,7 @@ static void on_filled(void *userdata, uint64_t online_bytes, uint64_t configured
 	rig->filled = true;
 }
 
-/* --- life ---------------------------------------------------------------------------------------
- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static void report(void *userdata, const char *message)
 {

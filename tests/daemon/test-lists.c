@@ -63,8 +63,7 @@ static const Hugepool__V1__ListReply *piece(struct peer *peer, Hugepool__V1__Lis
 	return peer_expect(peer, TYPE(LIST_REPLY), 11);
 }
 
-/* --- pieces -------------------------------------------------------------------------------------
- */
+/* --- pieces ----------------------------------------------------------------------------------- */
 
 static void test_sessions_in_pieces(void **state)
 {
@@ -250,8 +249,7 @@ static void test_no_such_list(void **state)
 	peer_refused(f->peer, TYPE(LIST), &list.base, CODE(NO_ZONE));
 }
 
-/* --- figures ------------------------------------------------------------------------------------
- */
+/* --- figures ---------------------------------------------------------------------------------- */
 
 static uint64_t sum(const Hugepool__V1__Zone *z)
 {
@@ -352,8 +350,7 @@ static void test_stats(void **state)
 	peer_free(other);
 }
 
-/* --- of others ----------------------------------------------------------------------------------
- */
+/* --- of others -------------------------------------------------------------------------------- */
 
 static void test_what_tenants_see_of_each_other(void **state)
 {

@@ -66,8 +66,7 @@ static uint64_t leased(struct fixture *f, uint32_t zone)
 	return peer_zone(f->admin, zone).leased;
 }
 
-/* --- taking -------------------------------------------------------------------------------------
- */
+/* --- taking ----------------------------------------------------------------------------------- */
 
 static void test_blocks_come_before_their_grant(void **state)
 {
@@ -328,8 +327,7 @@ static void test_out_of_descriptors(void **state)
 	assert_int_equal(f->peer->nr_fds, 5);
 }
 
-/* --- giving -------------------------------------------------------------------------------------
- */
+/* --- giving ----------------------------------------------------------------------------------- */
 
 static void test_wrong_frees(void **state)
 {
@@ -470,8 +468,7 @@ static void test_wrong_parts(void **state)
 	peer_free_ranges(f->peer, &range, 1);
 }
 
-/* --- blocks -------------------------------------------------------------------------------------
- */
+/* --- blocks ----------------------------------------------------------------------------------- */
 
 static const ProtobufCMessage *block_message(uint32_t zone, uint32_t index, uint64_t generation)
 {

@@ -66,8 +66,7 @@ static Hugepool__V1__StatsReply stats(struct fixture *f)
 	return *(const Hugepool__V1__StatsReply *)peer_expect(f->admin, TYPE(STATS_REPLY), 9);
 }
 
-/* --- hello --------------------------------------------------------------------------------------
- */
+/* --- hello ------------------------------------------------------------------------------------ */
 
 static void test_hello(void **state)
 {
@@ -147,8 +146,7 @@ static void test_no_hello_in_time(void **state)
 	peer_free(dribbling);
 }
 
-/* --- frames -------------------------------------------------------------------------------------
- */
+/* --- frames ----------------------------------------------------------------------------------- */
 
 static void test_unknown_types(void **state)
 {
@@ -284,8 +282,7 @@ static void test_byte_by_byte(void **state)
 	peer_free(peer);
 }
 
-/* --- many requests ------------------------------------------------------------------------------
- */
+/* --- many requests ---------------------------------------------------------------------------- */
 
 static void test_pipelined(void **state)
 {
@@ -379,8 +376,7 @@ static void test_descriptors_wait_for_the_reader(void **state)
 	peer_free(peer);
 }
 
-/* --- the end ------------------------------------------------------------------------------------
- */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 static void test_goodbye(void **state)
 {

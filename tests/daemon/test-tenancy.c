@@ -46,8 +46,7 @@ static struct tenant *enter(struct rig *rig, uid_t uid)
 	return tenant;
 }
 
-/* --- tenants ------------------------------------------------------------------------------------
- */
+/* --- tenants ---------------------------------------------------------------------------------- */
 
 static void test_quotas(void **state)
 {
@@ -140,8 +139,7 @@ static void test_too_many_tenants(void **state)
 	assert_int_equal(tenants_count(rig->net.tenants), 1);
 }
 
-/* --- slots --------------------------------------------------------------------------------------
- */
+/* --- slots ------------------------------------------------------------------------------------ */
 
 static void test_slots(void **state)
 {
@@ -236,8 +234,7 @@ static void test_forbidden_transitions(void **state)
 	tenants_leave(rig->net.tenants, tenant);
 }
 
-/* --- processes ----------------------------------------------------------------------------------
- */
+/* --- processes -------------------------------------------------------------------------------- */
 
 /* A child connects and then waits, or not, on its end of a pipe. Return: the accepted socket. */
 static int accept_child(pid_t *ret_pid, int *ret_hold)
