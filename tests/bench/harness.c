@@ -85,16 +85,16 @@ static inline void relax(void)
 
 /*
  * Waits until all threads of the section are here. The last one to come decides for all of them
- * whether the time is up.
+ * whether the time is up; at the start of the section he sets how long it is.
  */
-static bool gate_meet(struct bench_gate *gate, unsigned threads)
+static bool gate_meet(struct bench_gate *gate, unsigned threads, bool start)
 {
 	const unsigned turn = atomic_load_explicit(&gate->turn, memory_order_acquire);
 
 	if (atomic_fetch_add_explicit(&gate->arrived, 1, memory_order_acq_rel) + 1 == threads) {
 		const uint64_t now = bench_now_ns();
 
-		if (gate->deadline == 0)
+		if (start)
 			gate->deadline = now + SECTION_NS;
 		gate->go = now < gate->deadline;
 		atomic_store_explicit(&gate->arrived, 0, memory_order_relaxed);
@@ -122,14 +122,14 @@ bool bench_more(struct bench_section *section)
 
 bool bench_more_together(struct bench_section *section)
 {
-	const bool go = gate_meet(section->gate, section->threads);
+	const bool go = gate_meet(section->gate, section->threads, false);
 
 	return section->passes++ == 0 || go;
 }
 
 void bench_meet(struct bench_section *section)
 {
-	(void)gate_meet(section->gate, section->threads);
+	(void)gate_meet(section->gate, section->threads, false);
 }
 
 /* --- threads -------------------------------------------------------------------------------------
@@ -158,8 +158,10 @@ static void worker_section(struct worker *worker, bench_run_fn run)
 	struct bench_section *section = &worker->section;
 	long before;
 
-	gate_meet(section->gate, section->threads);
+	/* Met twice: a thread that loses its processor while the others begin is noticed. */
+	(void)gate_meet(section->gate, section->threads, false);
 	before = involuntary_switches();
+	(void)gate_meet(section->gate, section->threads, true);
 	run(section);
 	worker->preempted = involuntary_switches() - before;
 }

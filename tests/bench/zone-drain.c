@@ -158,10 +158,9 @@ static void take_random_half(struct bench_section *section)
 	hand->held = bench_memory(part * sizeof(*hand->held));
 	while (hand->nr_held < part)
 		hand->held[hand->nr_held++] = side->ops->take(side->allocator, section->thread);
-	while (hand->nr_held > part / 2) {
+	while (hand->nr_held > part / 2)
 		side->ops->give(side->allocator, section->thread, drop_random(hand));
-		drain_all(side, section->thread);
-	}
+	drain_all(side, section->thread);
 	if (side->product)
 		hp_pcp_set_sizes(side->product->hands[section->thread].pcp, MODEL_BATCH,
 				 2 * PASS_PAGES);
