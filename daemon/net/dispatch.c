@@ -37,6 +37,13 @@ static const struct request requests[] = {
 	[TYPE(LIST)] = {BOTH, request_list},
 	[TYPE(CHECK)] = {SOCKET_ADMIN, request_check},
 	[TYPE(FLUSH)] = {SOCKET_ADMIN, request_flush},
+	[TYPE(REVOKE)] = {SOCKET_ADMIN, NULL},
+	[TYPE(QUOTA)] = {SOCKET_ADMIN, NULL},
+	[TYPE(TENANT_CREATE)] = {SOCKET_ADMIN, NULL},
+	[TYPE(TENANT_DELETE)] = {SOCKET_ADMIN, NULL},
+	[TYPE(ADOPT)] = {SOCKET_ADMIN, NULL},
+	[TYPE(OFFLINE)] = {SOCKET_ADMIN, NULL},
+	[TYPE(RELOAD)] = {SOCKET_ADMIN, NULL},
 };
 
 #define NR_REQUESTS (sizeof(requests) / sizeof(requests[0]))
