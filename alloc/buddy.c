@@ -318,90 +318,74 @@ bool hp_buddy_take_range(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages)
 	return zero;
 }
 
-/* Lists an area in which this chunk, smaller than the area, has just become free. */
-static inline void list_freed(struct hp_zone *zone, struct hp_owner *owner, uint32_t a,
-			      unsigned bit, unsigned order)
+/* Order of the chunk that this one, in one area and just set free, has become part of. */
+static inline unsigned merged_order(const struct hp_zone *zone, uint64_t free, unsigned bit,
+				    unsigned order)
 {
-	struct hp_area *area = &zone->areas[a];
-
-	/* As far as its buddies within the area are free, it is part of a larger chunk. */
 	for (; order < zone->area_order; order++) {
-		uint64_t buddy = hp_bits(1u << order) << (bit ^ 1u << order);
+		uint64_t buddy = hp_bits_chunk(bit ^ 1u << order, order);
 
-		if ((area->free & buddy) != buddy)
+		if ((free & buddy) != buddy)
 			break;
 		bit &= ~(1u << order);
 	}
-	if (order < zone->area_order) {
-		if (area->order != HP_ORDER_NONE) {
-			if (area->order >= order)
-				return;
-			list_del(zone, owner, a);
-		}
-		list_add(zone, owner, a, order);
-		return;
-	}
-	if (area->order != HP_ORDER_NONE)
+	return order;
+}
+
+/* Lists an open area in which something was set free, by the largest chunk that this made. */
+static inline void list_freed(struct hp_zone *zone, struct hp_owner *owner, uint32_t a,
+			      unsigned order)
+{
+	struct hp_area *area = &zone->areas[a];
+
+	if (area->order != HP_ORDER_NONE) {
+		if (area->order >= order)
+			return;
 		list_del(zone, owner, a);
-	list_run(zone, owner, a, order);
+	}
+	if (order < zone->area_order)
+		list_add(zone, owner, a, order);
+	else
+		list_run(zone, owner, a, order);
+}
+
+/* Are these bits of an area free already, or of pages that are broken? */
+static inline bool any_bad(const struct hp_zone *zone, uint32_t a, uint64_t bits)
+{
+	return (zone->areas[a].free & bits) ||
+	       (zone->nr_broken && (hp_page_bits(zone, zone->bad, a) & bits));
 }
 
 /* The pages of a chunk of which at least one failed its check. */
-static void free_checked(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool zero)
+static __attribute__((noinline)) void free_checked(struct hp_zone *zone, hp_pfn_t pfn,
+						   unsigned order, bool zero)
 {
 	for (hp_pfn_t end = pfn + (1u << order); pfn < end; pfn++) {
 		uint32_t a = hp_area_of(zone, pfn);
-		uint64_t bit = UINT64_C(1) << (pfn - hp_area_pfn(zone, a));
 
-		if (zone->areas[a].free & bit) {
+		if (zone->areas[a].free >> (pfn - hp_area_pfn(zone, a)) & 1) {
+			/* Held as well as free: there is one page, and it goes to neither. */
 			hp_buddy_take_range(zone, pfn, 1);
 			hp_page_keep_out(zone, pfn, "freed while free");
-			/* It was free as well as held: there is one page, and it is out now. */
-			continue;
-		}
-		if (hp_page_bit(zone->bad, pfn)) {
+		} else if (hp_page_bit(zone->bad, pfn)) {
 			hp_page_keep_out(zone, pfn, "broken");
-			continue;
+		} else {
+			hp_buddy_free(zone, pfn, 0, zero);
 		}
-		hp_buddy_free(zone, pfn, 0, zero);
 	}
 }
 
-void hp_buddy_free(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool zero)
+/* A chunk of at least the area's order. */
+static void free_run(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool zero)
 {
-	uint32_t a = hp_area_of(zone, pfn);
-	struct hp_area *area = &zone->areas[a];
-	struct hp_owner *owner = hp_owner_get(zone, area->owner);
-	bool broken = zone->nr_broken != 0;
-
-	if (order < zone->area_order) {
-		unsigned bit = pfn - hp_area_pfn(zone, a);
-		uint64_t bits = hp_bits(1u << order) << bit;
-
-		if (__builtin_expect((area->free & bits) ||
-					     (broken && hp_page_bits(zone, zone->bad, a) & bits),
-				     0)) {
-			free_checked(zone, pfn, order, zero);
-			return;
-		}
-		area->free |= bits;
-		if (zero)
-			area->zero |= bits;
-		count_free(zone, owner, 1u << order);
-		if (!area->closed)
-			list_freed(zone, owner, a, bit, order);
-		return;
-	}
-
-	uint32_t end = a + (1u << (order - zone->area_order));
+	uint32_t a = hp_area_of(zone, pfn), end = a + (1u << (order - zone->area_order));
+	struct hp_owner *owner = hp_owner_get(zone, zone->areas[a].owner);
 	uint64_t full = hp_bits(hp_area_pages(zone));
 	unsigned closed = 0;
 
 	for (uint32_t i = a; i < end; i++) {
 		closed |= zone->areas[i].closed;
-		if (__builtin_expect(zone->areas[i].free != 0 ||
-					     (broken && hp_page_bits(zone, zone->bad, i)),
-				     0)) {
+		if (__builtin_expect(any_bad(zone, i, full), 0)) {
 			free_checked(zone, pfn, order, zero);
 			return;
 		}
@@ -419,6 +403,68 @@ void hp_buddy_free(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool zero
 	for (uint32_t i = a; i < end; i++)
 		if (!zone->areas[i].closed)
 			list_run(zone, owner, i, zone->area_order);
+}
+
+void hp_buddy_free(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool zero)
+{
+	hp_entry_t entry = hp_entry(pfn, order, zero);
+
+	hp_buddy_free_entries(zone, zone->areas[hp_area_of(zone, pfn)].owner, &entry, 1);
+}
+
+/*
+ * The loop that all pages given back go through, one by one or in bulk. Entries in a row that are
+ * in the same area, as they are when pages come back in the order they went, cost one look at it.
+ */
+void hp_buddy_free_entries(struct hp_zone *zone, uint32_t number, const hp_entry_t *entries,
+			   uint32_t n)
+{
+	/* In registers: the stores below could be to anything. */
+	const unsigned width = zone->area_order, inside = (1u << width) - 1;
+	struct hp_area *const areas = zone->areas;
+	struct hp_owner *owner = hp_owner_get(zone, number);
+	uint32_t pages = 0;
+
+	for (uint32_t i = 0; i < n;) {
+		uint32_t first = i, count = 0, a = hp_entry_pfn(entries[i]) >> width;
+		unsigned order = hp_entry_order(entries[i]), bit = entries[i] & inside;
+		uint64_t bits = 0, zero = 0;
+
+		if (order >= width) {
+			free_run(zone, a << width, order, entries[i] & HP_ENTRY_ZERO);
+			i++;
+			continue;
+		}
+		do {
+			unsigned k = hp_entry_order(entries[i]);
+			uint64_t chunk = hp_bits_chunk(entries[i] & inside, k);
+
+			if (bits & chunk)
+				break; /* the same page twice: for the check of the next round */
+			bits |= chunk;
+			zero |= entries[i] & HP_ENTRY_ZERO ? chunk : 0;
+			count += 1u << k;
+			i++;
+		} while (i < n && hp_entry_pfn(entries[i]) >> width == a);
+
+		if (__builtin_expect(any_bad(zone, a, bits), 0)) {
+			for (; first < i; first++)
+				free_checked(zone, hp_entry_pfn(entries[first]),
+					     hp_entry_order(entries[first]),
+					     entries[first] & HP_ENTRY_ZERO);
+			continue;
+		}
+		uint64_t now = areas[a].free | bits;
+
+		areas[a].free = now;
+		areas[a].zero |= zero;
+		pages += count;
+		if (!areas[a].closed)
+			list_freed(zone, owner, a,
+				   i - first == 1 ? merged_order(zone, now, bit, order)
+						  : hp_bits_largest(now));
+	}
+	count_free(zone, owner, pages);
 }
 
 uint32_t hp_buddy_count(struct hp_zone *zone, uint32_t number, unsigned order, uint32_t enough)

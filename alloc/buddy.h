@@ -27,6 +27,10 @@ bool hp_buddy_take_range(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages);
  */
 void hp_buddy_free(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool zero);
 
+/* The same for entries of one owner. */
+void hp_buddy_free_entries(struct hp_zone *zone, uint32_t owner, const hp_entry_t *entries,
+			   uint32_t n);
+
 /* How many chunks of this order the owner's lists hold; stops counting at enough. */
 uint32_t hp_buddy_count(struct hp_zone *zone, uint32_t owner, unsigned order, uint32_t enough);
 

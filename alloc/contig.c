@@ -237,7 +237,19 @@ static bool all_open(const struct hp_zone *zone, hp_pfn_t pfn, unsigned order)
 	return true;
 }
 
-void hp_contig_free(struct hp_zone *zone, struct hp_pcp *pcp, hp_pfn_t pfn, uint32_t pages)
+/* Gives a chunk to the cache, which is locked when the first one comes that it could take. */
+static bool give(struct hp_pcp *pcp, bool *locked, hp_pfn_t pfn, unsigned order)
+{
+	if (!pcp || hp_pcp_index(pcp, 1u << order) < 0)
+		return false;
+	if (!*locked && !hp_bias_try(&pcp->lock))
+		return false;
+	*locked = true;
+	return hp_pcp_give(pcp, pfn, order);
+}
+
+void hp_contig_free(struct hp_zone *zone, struct hp_pcp *pcp, bool *locked, hp_pfn_t pfn,
+		    uint32_t pages)
 {
 	while (pages != 0) {
 		unsigned order = 31u - (unsigned)__builtin_clz(pages);
@@ -249,7 +261,7 @@ void hp_contig_free(struct hp_zone *zone, struct hp_pcp *pcp, hp_pfn_t pfn, uint
 		/* Chunks never mix pages that go to different places. */
 		if (order > zone->config.pageblock_order && !all_open(zone, pfn, order))
 			order = zone->config.pageblock_order;
-		if (!pcp || !hp_pcp_give(pcp, pfn, order))
+		if (!give(pcp, locked, pfn, order))
 			hp_buddy_free(zone, pfn, order, false);
 		pfn += 1u << order;
 		pages -= 1u << order;

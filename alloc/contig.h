@@ -27,6 +27,8 @@ uint32_t hp_contig_largest(const struct hp_zone *zone, uint32_t owner, uint32_t 
 
 /*
  * Gives back pages that have just stopped being leased: decomposed into the largest aligned chunks,
- * which go to the cache (locked by its worker, or NULL) if it takes that order, else to the lists.
+ * which go to the cache, if it takes that order and is not busy, else to the lists. pcp: the
+ * caller's own cache or NULL; *locked: has it been locked (and has to be left by the caller)?
  */
-void hp_contig_free(struct hp_zone *zone, struct hp_pcp *pcp, hp_pfn_t pfn, uint32_t pages);
+void hp_contig_free(struct hp_zone *zone, struct hp_pcp *pcp, bool *locked, hp_pfn_t pfn,
+		    uint32_t pages);

@@ -22,7 +22,8 @@
 /* A call that gives back under the zone lock, and the cache it may use. */
 struct giving {
 	struct hp_zone *zone;
-	struct hp_pcp *pcp; /* locked, or NULL */
+	struct hp_pcp *pcp; /* NULL: none, or it is busy */
+	bool locked;	    /* the cache is ours: when the first chunk came that it may take */
 	hp_pfn_t pfn;	    /* the run that has been let go of and not yet been handed on */
 	uint32_t pages;
 	uint64_t bad_before; /* bad pages of the zone when it began */
@@ -30,7 +31,7 @@ struct giving {
 
 static struct giving giving_begin(struct hp_zone *zone, struct hp_pcp *pcp)
 {
-	if (pcp && (pcp->zone != zone || !hp_bias_try(&pcp->lock)))
+	if (pcp && pcp->zone != zone)
 		pcp = NULL;
 	hp_zone_lock(zone);
 	return (struct giving){.zone = zone, .pcp = pcp, .bad_before = zone->bad_pages};
@@ -39,7 +40,7 @@ static struct giving giving_begin(struct hp_zone *zone, struct hp_pcp *pcp)
 static void giving_flush(struct giving *g)
 {
 	if (g->pages)
-		hp_contig_free(g->zone, g->pcp, g->pfn, g->pages);
+		hp_contig_free(g->zone, g->pcp, &g->locked, g->pfn, g->pages);
 	g->pages = 0;
 }
 
@@ -68,8 +69,8 @@ static int giving_end(struct giving *g, int r)
 	giving_flush(g);
 	bad = zone->bad_pages != g->bad_before;
 	hp_zone_unlock(zone);
-	if (g->pcp) {
-		if (r == 0 && (hp_pcp_is_high(g->pcp, 0) || hp_pcp_is_high(g->pcp, HP_PCP_BLOCK)))
+	if (g->locked) {
+		if (hp_pcp_is_high(g->pcp, 0) || hp_pcp_is_high(g->pcp, HP_PCP_BLOCK))
 			hp_pcp_trim(g->pcp);
 		hp_bias_leave(&g->pcp->lock);
 	}
@@ -174,9 +175,12 @@ static __attribute__((noinline)) int free_slow(struct hp_zone *zone, struct hp_p
 	return giving_end(&g, r);
 }
 
-static __attribute__((noinline)) bool any_broken(const struct hp_zone *zone, hp_pfn_t pfn,
-						 uint32_t pages)
+/* Something is the matter in the zone: does it concern these pages? */
+static __attribute__((noinline)) bool concerned(const struct hp_zone *zone, hp_pfn_t pfn,
+						uint32_t pages)
 {
+	if (__atomic_load_n(&zone->closing, __ATOMIC_RELAXED))
+		return true;
 	while (pages-- > 0)
 		if (hp_page_bit(zone->bad, pfn++))
 			return true;
@@ -185,34 +189,34 @@ static __attribute__((noinline)) bool any_broken(const struct hp_zone *zone, hp_
 
 /*
  * Can this range go to the cache without the zone lock? Then its lease word is returned, else 0.
- * The cache is locked, so that whoever closes the block waits for us.
+ * The cache is locked, so that whoever closes the block waits for us. Its lists have room: they
+ * hold less than high, and high is within what they hold.
  */
-static inline __attribute__((always_inline)) uint64_t free_hits(const struct hp_zone *zone,
-								const struct hp_pcp *pcp,
-								unsigned index, uint32_t slot,
-								const struct hp_range *range)
+static inline __attribute__((always_inline)) uint64_t
+free_hits(const struct hp_zone *zone, const struct hp_pcp *pcp, uint32_t slot,
+	  const struct hp_range *range, uint32_t pages)
 {
 	hp_pfn_t pfn = range->pfn;
-	uint32_t pages = range->pages;
 	uint64_t word, want;
 
-	if (pfn >= zone->config.nr_pages || (pfn & (pages - 1)) != 0 ||
-	    range->zone != zone->config.id || slot > HP_SLOT_MAX ||
-	    range->generation > HP_GENERATION_MAX)
+	/* Fields that are too large would spill into their neighbours. */
+	if ((slot | range->generation >> 6) > HP_SLOT_MAX || pfn >= zone->config.nr_pages ||
+	    (pfn & (pages - 1)) != 0 || range->zone != zone->config.id)
 		return 0;
 	word = hp_durable_load(&zone->leases[pfn]);
 	want = (uint64_t)range->generation << 40 | (uint64_t)slot << 22 | (uint64_t)pages << 2 |
 	       HP_LEASE_LEASED;
-	if (word != want || hp_zone_attention(zone) || hp_share_is_shared(zone, pfn) ||
-	    hp_pcp_is_full(pcp, index))
+	if (word != want || hp_share_is_shared(zone, pfn))
 		return 0;
 	if ((hp_durable_load(&zone->blocks[hp_block_of(zone, pfn)]) & hp_bits(24)) !=
 	    pcp->live_word)
 		return 0;
-	if (__atomic_load_n(&zone->nr_broken, __ATOMIC_RELAXED) && any_broken(zone, pfn, pages))
+	if (__builtin_expect(__atomic_load_n(&zone->attention, __ATOMIC_RELAXED) != 0, 0) &&
+	    concerned(zone, pfn, pages))
 		return 0;
 	return word;
 }
+_Static_assert(HP_GENERATION_MAX >> 6 == HP_SLOT_MAX, "one comparison for both");
 
 /* The cache has become too full: it is drained, and left. */
 static __attribute__((noinline)) int free_trim(struct hp_zone *zone, struct hp_pcp *pcp)
@@ -226,16 +230,17 @@ static __attribute__((noinline)) int free_trim(struct hp_zone *zone, struct hp_p
 /* In a locked cache, which is left. */
 static inline __attribute__((always_inline)) int free_hit(struct hp_zone *zone, struct hp_pcp *pcp,
 							  unsigned index, uint32_t slot,
-							  const struct hp_range *range)
+							  const struct hp_range *range,
+							  uint32_t pages)
 {
-	uint64_t word = free_hits(zone, pcp, index, slot, range);
+	uint64_t word = free_hits(zone, pcp, slot, range, pages);
 
 	if (__builtin_expect(word == 0, 0)) {
 		hp_bias_leave(&pcp->lock);
 		return free_slow(zone, pcp, slot, range);
 	}
 	hp_durable_store(&zone->leases[range->pfn], hp_lease_freed(word));
-	hp_pcp_push(pcp, index, hp_entry(range->pfn, (unsigned)__builtin_ctz(range->pages), false));
+	hp_pcp_push(pcp, index, hp_entry(range->pfn, (unsigned)__builtin_ctz(pages), false));
 	hp_pcp_bump(&pcp->frees, 1);
 	if (__builtin_expect(hp_pcp_is_high(pcp, index), 0))
 		return free_trim(zone, pcp);
@@ -254,9 +259,9 @@ int hp_zone_free(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot,
 	if (index < 0 || __builtin_expect(!hp_bias_try(&pcp->lock), 0))
 		return free_slow(zone, pcp, slot, range);
 	/* Twice the same, once with constants. */
-	if (__builtin_expect(index == 0 && range->pages == 1, 1))
-		return free_hit(zone, pcp, 0, slot, range);
-	return free_hit(zone, pcp, (unsigned)index, slot, range);
+	if (__builtin_expect(index == 0, 1))
+		return free_hit(zone, pcp, 0, slot, range, 1);
+	return free_hit(zone, pcp, (unsigned)index, slot, range, range->pages);
 }
 
 /* The first range that begins where an earlier one does, or n. All of them are inside the zone. */
@@ -389,15 +394,18 @@ int hp_zone_keep_parts(struct hp_zone *zone, uint32_t slot, const struct hp_rang
 int hp_zone_split(struct hp_zone *zone, uint32_t slot, const struct hp_range *range)
 {
 	struct hp_cut cut;
-	uint64_t word;
+	uint64_t word, one;
 	int r;
 
 	hp_zone_lock(zone);
 	r = hp_lease_check(zone, slot, range, &word);
 	if (r == 0 && range->pages > 1) {
+		/* As hp_cut_keep() would for each page. */
 		hp_cut_begin(&cut, zone, range->pfn, HP_LEASE_LEASED);
-		for (uint32_t i = 0; i < range->pages; i++)
-			hp_cut_keep(&cut, range->pfn + i, 1);
+		one = hp_lease_single(slot) | hp_lease_freed(word);
+		for (hp_pfn_t pfn = range->pfn + 1; pfn < range->pfn + range->pages; pfn++)
+			hp_durable_store(&zone->leases[pfn], one);
+		hp_cut_keep(&cut, range->pfn, 1);
 		hp_cut_commit(&cut);
 	}
 	hp_zone_unlock(zone);
@@ -405,6 +413,66 @@ int hp_zone_split(struct hp_zone *zone, uint32_t slot, const struct hp_range *ra
 }
 
 /* --- any pages of a slot --- */
+
+/* How many pages from pfn on, before end, are leases of one page of this slot. */
+static uint32_t count_singles(const struct hp_zone *zone, uint32_t slot, hp_pfn_t pfn, hp_pfn_t end)
+{
+	const hp_word_t *words = &zone->leases[pfn];
+	uint64_t want = hp_lease_single(slot), wrong = 0;
+	uint32_t n = 0, nr = end - pfn;
+
+	if (slot > HP_SLOT_MAX)
+		return 0;
+	while (nr - n >= 8) {
+#pragma GCC unroll 8
+		for (uint32_t i = 0; i < 8; i++)
+			wrong |= hp_durable_load(&words[n + i]) ^ want;
+		if (wrong & ~HP_LEASE_GENERATION)
+			break;
+		n += 8;
+	}
+	while (n < nr && ((hp_durable_load(&words[n]) ^ want) & ~HP_LEASE_GENERATION) == 0)
+		n++;
+	return n;
+}
+
+/* Ends n leases of one page each. */
+static void end_singles(struct giving *g, hp_pfn_t pfn, uint32_t n)
+{
+	hp_word_t *words = &g->zone->leases[pfn];
+
+#pragma GCC unroll 8
+	for (uint32_t i = 0; i < n; i++)
+		hp_durable_store(&words[i], hp_lease_freed(hp_durable_load(&words[i])));
+	g->zone->frees += n;
+	giving_add(g, pfn, n);
+}
+
+/* Lets go of n leases of one page each. */
+static void release_singles(struct giving *g, hp_pfn_t pfn, uint32_t n)
+{
+	const struct hp_zone *zone = g->zone;
+	hp_pfn_t end = pfn + n;
+
+	while (pfn < end) {
+		uint32_t run = end - pfn;
+
+		if (zone->refs && !hp_share_none(zone, pfn, run)) {
+			run = hp_share_run(zone, pfn, end, true);
+			if (run && hp_share_put(g->zone, pfn, run)) {
+				/* Of these, only those that nobody else refers to. */
+				for (hp_pfn_t stop = pfn + run; pfn < stop; pfn++)
+					if (zone->refs[pfn] == 0)
+						end_singles(g, pfn, 1);
+				continue;
+			}
+			if (run == 0)
+				run = hp_share_run(zone, pfn, end, false);
+		}
+		end_singles(g, pfn, run);
+		pfn += run;
+	}
+}
 
 /* Are pages [pfn, end) all leased by slot? *ret_head: the lease that pfn is in. */
 static int check_pages(const struct hp_zone *zone, uint32_t slot, hp_pfn_t pfn, hp_pfn_t end,
@@ -418,6 +486,10 @@ static int check_pages(const struct hp_zone *zone, uint32_t slot, hp_pfn_t pfn, 
 	while (head < end) {
 		struct hp_lease_word word = hp_lease_get(zone, head);
 
+		if (word.pages == 1 && word.state == HP_LEASE_LEASED && word.slot == slot) {
+			head += count_singles(zone, slot, head, end);
+			continue;
+		}
 		if (word.state == HP_LEASE_FREE)
 			return HP_NOT_LEASED;
 		if (word.state == HP_LEASE_REVOKED)
@@ -442,9 +514,13 @@ int hp_zone_free_contig(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot,
 	g = giving_begin(zone, pcp);
 	r = check_pages(zone, slot, pfn, end, &head);
 	while (r == 0 && head < end) {
-		hp_pfn_t next = head + hp_lease_get(zone, head).pages;
+		uint32_t n = head >= pfn ? count_singles(zone, slot, head, end) : 0;
+		hp_pfn_t next = head + (n ? n : hp_lease_get(zone, head).pages);
 
-		release(&g, head, head > pfn ? head : pfn, next < end ? next : end);
+		if (n)
+			release_singles(&g, head, n);
+		else
+			release(&g, head, head > pfn ? head : pfn, next < end ? next : end);
 		head = next;
 	}
 	return giving_end(&g, r);

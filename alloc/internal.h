@@ -15,8 +15,9 @@
  *
  * Locks, in this order: hp_zone.registry (which caches there are), one hp_pcp.lock, hp_zone.lock.
  * A lease word changes under the zone lock, or under the lock of a pcp of the block's owner as long
- * as the block is open and hp_zone.attention is 0. Whoever has to keep both kinds out raises
- * attention under the zone lock, closes the block and then passes through every pcp of that owner.
+ * as the block is live and hp_zone.closing is 0. Whoever has to keep both kinds out raises closing
+ * under the zone lock, closes the block and then passes through every pcp of that owner. A pcp is
+ * only ever *tried* by its worker, who never waits for it; so he may try it under the zone lock.
  */
 #pragma once
 
@@ -74,7 +75,8 @@ struct hp_zone {
 	/* Read by everybody, changed hardly ever. */
 	struct hp_zone_config config;
 	uint32_t nr_blocks, nr_areas;
-	uint32_t attention;  /* blocks being isolated or revoked */
+	uint32_t attention;  /* the sum of the next two: what a hit has to look out for */
+	uint32_t closing;    /* blocks being isolated or revoked */
 	uint32_t nr_broken;  /* bits of bad[] */
 	uint32_t area_order; /* min(pageblock_order, HP_AREA_MAX_ORDER) */
 	uint32_t default_batch;
@@ -186,12 +188,15 @@ static inline void hp_zone_unlock(struct hp_zone *zone)
 	hp_lock_release(&zone->lock);
 }
 
-static inline bool hp_zone_attention(const struct hp_zone *zone)
+/* Both are changed under the zone lock and read by hits without it. */
+static inline void hp_zone_set_closing(struct hp_zone *zone, int change)
 {
-	return __atomic_load_n(&zone->attention, __ATOMIC_RELAXED) != 0;
+	__atomic_store_n(&zone->closing, zone->closing + (uint32_t)change, __ATOMIC_RELAXED);
+	__atomic_store_n(&zone->attention, zone->closing + zone->nr_broken, __ATOMIC_RELAXED);
 }
 
-static inline void hp_zone_attend(struct hp_zone *zone, int change)
+static inline void hp_zone_set_broken(struct hp_zone *zone, int change)
 {
-	__atomic_store_n(&zone->attention, zone->attention + (uint32_t)change, __ATOMIC_RELAXED);
+	__atomic_store_n(&zone->nr_broken, zone->nr_broken + (uint32_t)change, __ATOMIC_RELAXED);
+	__atomic_store_n(&zone->attention, zone->closing + zone->nr_broken, __ATOMIC_RELAXED);
 }

@@ -24,6 +24,14 @@ static inline bool hp_lease_is_chunk(const struct hp_zone *zone, hp_pfn_t pfn, u
 	return hp_area_of(zone, pfn) == hp_area_of(zone, pfn + pages - 1);
 }
 
+#define HP_LEASE_GENERATION (UINT64_MAX << 40) /* of a lease word */
+
+/* The word of a lease of one page, but for its generation. */
+static inline uint64_t hp_lease_single(uint32_t slot)
+{
+	return (uint64_t)slot << 22 | 1u << 2 | HP_LEASE_LEASED;
+}
+
 /* Stores the word of a new lease; returns its generation. Its blocks are live. */
 static inline uint32_t hp_lease_store(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages,
 				      uint32_t slot)
@@ -39,7 +47,7 @@ static inline uint32_t hp_lease_store(struct hp_zone *zone, hp_pfn_t pfn, uint32
 /* The word that is left when a lease has been freed. */
 static inline uint64_t hp_lease_freed(uint64_t word)
 {
-	return word & ~((UINT64_C(1) << 40) - 1);
+	return word & HP_LEASE_GENERATION;
 }
 
 /* hp_lease_store() and covers, for leases of any shape. Under the zone lock. */

@@ -36,6 +36,12 @@ static inline uint64_t hp_bits(unsigned n)
 	return n >= 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1;
 }
 
+/* The bits of a chunk within an area, below the largest order of one. */
+static inline uint64_t hp_bits_chunk(unsigned bit, unsigned order)
+{
+	return ((UINT64_C(1) << (1u << order)) - 1) << bit;
+}
+
 /* From the first bits of free chunks of order k to those of order k + 1; k < 6. */
 static inline uint64_t hp_bits_fold(uint64_t starts, unsigned k)
 {

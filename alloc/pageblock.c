@@ -238,7 +238,7 @@ int hp_zone_isolate(struct hp_zone *zone, uint32_t block)
 		hp_zone_unlock(zone);
 		return HP_BUSY;
 	}
-	hp_zone_attend(zone, 1);
+	hp_zone_set_closing(zone, 1);
 	hp_pageblock_close(zone, block, HP_CLOSED_ISOLATING);
 	hp_zone_unlock(zone);
 
@@ -251,7 +251,7 @@ int hp_zone_isolate(struct hp_zone *zone, uint32_t block)
 		hp_pageblock_open(zone, block, HP_CLOSED_ISOLATING);
 		r = HP_BUSY;
 	}
-	hp_zone_attend(zone, -1);
+	hp_zone_set_closing(zone, -1);
 	hp_zone_unlock(zone);
 	return r;
 }
@@ -414,7 +414,7 @@ int hp_zone_revoke_block(struct hp_zone *zone, uint32_t block, bool quarantine, 
 
 	if (r)
 		return r;
-	hp_zone_attend(zone, 1);
+	hp_zone_set_closing(zone, 1);
 	hp_pageblock_close(zone, block, HP_CLOSED_ISOLATING);
 	hp_zone_unlock(zone);
 
@@ -438,7 +438,7 @@ int hp_zone_revoke_block(struct hp_zone *zone, uint32_t block, bool quarantine, 
 		else
 			pfn += cut_out(zone, pfn, from, to, hit, userdata);
 	}
-	hp_zone_attend(zone, -1);
+	hp_zone_set_closing(zone, -1);
 	hp_zone_unlock(zone);
 	return 0;
 }

@@ -52,6 +52,11 @@ uint32_t hp_pcp_default_capacity(const struct hp_zone_config *config)
 	return capacity;
 }
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
 /* Entries of each list; the small lists hold the same number of pages each. */
 static uint32_t list_capacity(const struct hp_zone *zone, unsigned index)
 {
@@ -172,7 +177,7 @@ bool hp_pcp_refill(struct hp_pcp *pcp, unsigned index)
 	}
 	/* In the order taken: the first becomes the hottest. */
 	for (uint32_t left = n; left > 0 && index == 0;) {
-		uint32_t want = left < CHUNK_ENTRIES ? left : CHUNK_ENTRIES;
+		uint32_t want = least(left, CHUNK_ENTRIES);
 		uint32_t nr = hp_buddy_take_pages(zone, pcp->owner, want, got);
 
 		for (uint32_t i = 0; i < nr; i++)
@@ -221,7 +226,7 @@ bool hp_pcp_give(struct hp_pcp *pcp, hp_pfn_t pfn, unsigned order)
 	struct hp_zone *zone = pcp->zone;
 	int index = hp_pcp_index(pcp, 1u << order);
 
-	if (index < 0 || hp_zone_attention(zone) || hp_pcp_is_full(pcp, (unsigned)index))
+	if (index < 0 || zone->closing || hp_pcp_is_full(pcp, (unsigned)index))
 		return false;
 
 	uint32_t block = hp_block_of(zone, pfn), last = hp_area_of(zone, pfn + (1u << order) - 1);
@@ -251,47 +256,62 @@ bool hp_pcp_give(struct hp_pcp *pcp, hp_pfn_t pfn, unsigned order)
  */
 struct pick {
 	unsigned nr_lists, index;
-	uint32_t from_list; /* still to be taken from list[index] */
+	uint32_t from_list; /* entries still to be taken from list[index] */
 };
 
-static hp_entry_t take_cold(struct hp_pcp *pcp, unsigned index)
-{
-	struct hp_pcp_list *list = &pcp->list[index];
-	hp_entry_t entry = pcp->entries[list->base + (list->cold & list->mask)];
-
-	__atomic_store_n(&list->cold, list->cold + 1, __ATOMIC_RELAXED);
-	if (index != HP_PCP_BLOCK)
-		hp_pcp_set_count(pcp, pcp->count - (1u << index));
-	return entry;
-}
-
-/* The coldest entry of the list whose turn it is. False: all are empty. */
-static bool pick_one(struct hp_pcp *pcp, struct pick *pick, hp_entry_t *ret)
+/* Turns to the list whose turn it is. False: all are empty. */
+static bool pick_list(const struct hp_pcp *pcp, struct pick *pick)
 {
 	unsigned empty = 0;
 
-	if (pick->from_list == 0 || hp_pcp_list_nr(&pcp->list[pick->index]) == 0) {
-		do {
-			if (++empty > pick->nr_lists)
-				return false;
-			if (++pick->index >= pick->nr_lists)
-				pick->index = 0;
-		} while (hp_pcp_list_nr(&pcp->list[pick->index]) == 0);
-		pick->from_list = empty == pick->nr_lists ? UINT32_MAX : empty;
-	}
-	pick->from_list--;
-	*ret = take_cold(pcp, pick->index);
+	if (pick->from_list != 0 && hp_pcp_list_nr(&pcp->list[pick->index]) != 0)
+		return true;
+	do {
+		if (++empty > pick->nr_lists)
+			return false;
+		if (++pick->index >= pick->nr_lists)
+			pick->index = 0;
+	} while (hp_pcp_list_nr(&pcp->list[pick->index]) == 0);
+	pick->from_list = empty == pick->nr_lists ? UINT32_MAX : empty;
 	return true;
 }
 
-static uint32_t entry_pages(hp_entry_t entry)
+/* Takes up to n of the coldest entries of a list, counting each as it leaves. */
+static uint32_t take_cold(struct hp_pcp *pcp, unsigned index, uint32_t n, hp_entry_t *ret)
 {
-	return 1u << hp_entry_order(entry);
+	struct hp_pcp_list *list = &pcp->list[index];
+	const hp_entry_t *entries = pcp->entries + list->base;
+	uint32_t cold = list->cold, pages = index == HP_PCP_BLOCK ? 0 : 1u << index;
+
+	n = least(n, hp_pcp_list_nr(list));
+	for (uint32_t i = 0; i < n; i++) {
+		ret[i] = entries[cold & list->mask];
+		__atomic_store_n(&list->cold, ++cold, __ATOMIC_RELAXED);
+		hp_pcp_set_count(pcp, pcp->count - pages);
+	}
+	return n;
 }
 
-static void free_entry(struct hp_zone *zone, hp_entry_t entry)
+/* Picks entries of at least so many pages, if there are, but no more than a chunk of them. */
+static uint32_t pick_chunk(struct hp_pcp *pcp, struct pick *pick, uint32_t pages,
+			   hp_entry_t picked[CHUNK_ENTRIES], uint32_t *ret_pages)
 {
-	hp_buddy_free(zone, hp_entry_pfn(entry), hp_entry_order(entry), entry & HP_ENTRY_ZERO);
+	uint32_t n = 0, done = 0;
+
+	while (n < CHUNK_ENTRIES && done < pages && pick_list(pcp, pick)) {
+		unsigned order = pick->index == HP_PCP_BLOCK ? pcp->zone->config.pageblock_order
+							     : pick->index;
+		uint32_t want = ((pages - done - 1) >> order) + 1, got;
+
+		want = least(least(want, pick->from_list), CHUNK_ENTRIES - n);
+		got = take_cold(pcp, pick->index, want, &picked[n]);
+		pick->from_list -= got;
+		n += got;
+		done += got << order;
+		__atomic_store_n(&pcp->draining, done, __ATOMIC_RELAXED);
+	}
+	*ret_pages = done;
+	return n;
 }
 
 static void prefetch(const struct hp_zone *zone, const hp_entry_t *entries, uint32_t n)
@@ -300,42 +320,27 @@ static void prefetch(const struct hp_zone *zone, const hp_entry_t *entries, uint
 		__builtin_prefetch(&zone->areas[hp_area_of(zone, hp_entry_pfn(entries[i]))], 1);
 }
 
-/* Up to `pages` pages, at most a chunk of entries. Returns how many pages it was. */
-static uint32_t drain_outside(struct hp_pcp *pcp, struct pick *pick, uint32_t pages, bool first)
+/* One hold of the zone lock. Returns how many pages it gave back. */
+static uint32_t drain_chunk(struct hp_pcp *pcp, struct pick *pick, uint32_t pages, bool first)
 {
 	struct hp_zone *zone = pcp->zone;
+	uint32_t variant = __atomic_load_n(&zone->variant, __ATOMIC_RELAXED);
 	hp_entry_t picked[CHUNK_ENTRIES];
-	uint32_t n = 0, done = 0;
+	uint32_t n = 0, done;
 
-	while (n < CHUNK_ENTRIES && done < pages && pick_one(pcp, pick, &picked[n])) {
-		done += entry_pages(picked[n++]);
-		__atomic_store_n(&pcp->draining, done, __ATOMIC_RELAXED);
+	if (variant == HP_DRAIN_PICK_INSIDE) {
+		hp_zone_lock(zone);
+		n = pick_chunk(pcp, pick, pages, picked, &done);
+	} else {
+		n = pick_chunk(pcp, pick, pages, picked, &done);
+		if (n == 0)
+			return 0;
+		if (first && variant == HP_DRAIN_PICK_OUTSIDE_PREFETCH)
+			prefetch(zone, picked, n);
+		hp_zone_lock(zone);
 	}
-	if (n == 0)
-		return 0;
-	if (first && zone->variant == HP_DRAIN_PICK_OUTSIDE_PREFETCH)
-		prefetch(zone, picked, n);
-	hp_zone_lock(zone);
-	for (uint32_t i = 0; i < n; i++)
-		free_entry(zone, picked[i]);
+	hp_buddy_free_entries(zone, pcp->owner, picked, n);
 	__atomic_store_n(&pcp->draining, 0, __ATOMIC_RELAXED);
-	hp_zone_unlock(zone);
-	return done;
-}
-
-static uint32_t drain_inside(struct hp_pcp *pcp, struct pick *pick, uint32_t pages)
-{
-	struct hp_zone *zone = pcp->zone;
-	hp_entry_t entry;
-	uint32_t done = 0;
-
-	hp_zone_lock(zone);
-	for (uint32_t n = 0; n < CHUNK_ENTRIES && done < pages; n++) {
-		if (!pick_one(pcp, pick, &entry))
-			break;
-		done += entry_pages(entry);
-		free_entry(zone, entry);
-	}
 	hp_zone_unlock(zone);
 	return done;
 }
@@ -344,13 +349,10 @@ static uint32_t drain_inside(struct hp_pcp *pcp, struct pick *pick, uint32_t pag
 static uint32_t drain(struct hp_pcp *pcp, unsigned nr_lists, uint32_t pages)
 {
 	struct pick pick = {.nr_lists = nr_lists, .index = nr_lists - 1};
-	uint32_t variant = __atomic_load_n(&pcp->zone->variant, __ATOMIC_RELAXED);
 	uint32_t done = 0;
 
 	while (done < pages) {
-		uint32_t n = variant == HP_DRAIN_PICK_INSIDE
-				     ? drain_inside(pcp, &pick, pages - done)
-				     : drain_outside(pcp, &pick, pages - done, done == 0);
+		uint32_t n = drain_chunk(pcp, &pick, pages - done, done == 0);
 
 		if (n == 0)
 			break;
@@ -378,7 +380,7 @@ void hp_pcp_trim(struct hp_pcp *pcp)
 	while (hp_pcp_list_nr(&pcp->list[HP_PCP_BLOCK]) > pcp->block_high) {
 		struct pick pick = {HP_PCP_LISTS, HP_PCP_BLOCK, 1};
 
-		drain_outside(pcp, &pick, pcp->block_pages, false);
+		drain_chunk(pcp, &pick, pcp->block_pages, false);
 		hp_pcp_bump(&pcp->drains, 1);
 	}
 }

@@ -18,15 +18,51 @@
 #include <errno.h>
 #include <string.h>
 
+/* Pages looked at in one go, so that the compiler knows how often a loop runs. */
+#define STRIDE 32u
+
+static bool none_in(const uint16_t *refs)
+{
+	uint16_t any = 0;
+
+	for (uint32_t i = 0; i < STRIDE; i++)
+		any |= refs[i];
+	return any == 0;
+}
+
+bool hp_share_none(const struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages)
+{
+	const uint16_t *refs = &zone->refs[pfn];
+	uint16_t any = 0;
+
+	for (; pages >= STRIDE; pages -= STRIDE, refs += STRIDE)
+		if (!none_in(refs))
+			return false;
+	while (pages-- > 0)
+		any |= *refs++;
+	return any == 0;
+}
+
+static uint16_t put_stride(uint16_t *refs)
+{
+	uint16_t left = 0;
+
+	for (uint32_t i = 0; i < STRIDE; i++) {
+		refs[i]--;
+		left |= refs[i];
+	}
+	return left;
+}
+
 bool hp_share_put(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages)
 {
 	uint16_t *refs = &zone->refs[pfn];
 	uint16_t left = 0;
 
-	for (uint32_t i = 0; i < pages; i++) {
-		refs[i]--;
-		left |= refs[i];
-	}
+	for (; pages >= STRIDE; pages -= STRIDE, refs += STRIDE)
+		left |= put_stride(refs);
+	while (pages-- > 0)
+		left |= --*refs++;
 	return left != 0;
 }
 

@@ -12,6 +12,9 @@ static inline bool hp_share_is_shared(const struct hp_zone *zone, hp_pfn_t pfn)
 	return zone->refs && __atomic_load_n(&zone->refs[pfn], __ATOMIC_RELAXED) != 0;
 }
 
+/* Has none of these pages any reference? */
+bool hp_share_none(const struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages);
+
 /* Drops one reference of each page. Returns whether any page has some left. */
 bool hp_share_put(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages);
 

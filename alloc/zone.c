@@ -170,7 +170,8 @@ static inline int cache_index(const struct hp_zone *zone, const struct hp_pcp *p
 {
 	if (!pcp || pcp->zone != zone || pcp->owner != request->owner ||
 	    request->slot - 1 >= HP_SLOT_MAX || (request->flags & ~FLAGS_HIT) ||
-	    request->align > request->pages || (request->align & (request->align - 1)) != 0)
+	    request->align > request->pages ||
+	    (request->align > 1 && (request->align & (request->align - 1)) != 0))
 		return -1;
 	return hp_pcp_index(pcp, request->pages);
 }
