@@ -82,10 +82,8 @@ static void note_entry(struct check *c, const struct hp_pcp *pcp, unsigned index
 
 static void check_pcp(struct check *c, struct hp_pcp *pcp)
 {
-	bool is_worker = hp_pcp_enter(pcp);
 	uint32_t count = 0;
 
-	hp_zone_lock(c->zone);
 	for (unsigned i = 0; i < HP_PCP_LISTS; i++) {
 		const struct hp_pcp_list *list = &pcp->list[i];
 		uint32_t nr = hp_pcp_list_nr(list);
@@ -103,8 +101,6 @@ static void check_pcp(struct check *c, struct hp_pcp *pcp)
 	       pcp->count, count);
 	EXPECT(c, pcp->draining == 0, "cache of owner %u: %u pages draining", pcp->owner,
 	       pcp->draining);
-	hp_zone_unlock(c->zone);
-	hp_pcp_leave(pcp, is_worker);
 }
 
 /* --- areas and lists --- */
@@ -375,13 +371,14 @@ static void check_counters(struct check *c, struct sums *sums)
 	EXPECT(c, zone->bad_pages == sums->bad, "bad pages");
 }
 
-/* Everything that is under the zone lock. */
 static void check_zone(struct check *c)
 {
 	struct hp_zone *zone = c->zone;
 	uint32_t listed = 0, open = 0;
 	struct sums sums = {0};
 
+	for (struct hp_pcp *pcp = zone->pcps; pcp; pcp = pcp->next)
+		check_pcp(c, pcp);
 	for (uint32_t a = 0; a < zone->nr_areas; a++) {
 		check_area(c, a);
 		open += zone->areas[a].free != 0 && !zone->areas[a].closed;
@@ -395,6 +392,10 @@ static void check_zone(struct check *c)
 		zone->mark[i] = 0;
 }
 
+/*
+ * The one who holds several caches at once: all of them. Only whoever has the registry may do that,
+ * and nobody who holds a cache ever waits for another.
+ */
 unsigned hp_zone_check(struct hp_zone *zone, void (*report)(void *userdata, const char *message),
 		       void *userdata)
 {
@@ -402,10 +403,12 @@ unsigned hp_zone_check(struct hp_zone *zone, void (*report)(void *userdata, cons
 
 	hp_lock_acquire(&zone->registry);
 	for (struct hp_pcp *pcp = zone->pcps; pcp; pcp = pcp->next)
-		check_pcp(&c, pcp);
+		hp_bias_revoke(&pcp->lock);
 	hp_zone_lock(zone);
 	check_zone(&c);
 	hp_zone_unlock(zone);
+	for (struct hp_pcp *pcp = zone->pcps; pcp; pcp = pcp->next)
+		hp_bias_restore(&pcp->lock);
 	hp_lock_release(&zone->registry);
 	return c.violations;
 }

@@ -18,6 +18,7 @@
 #include "alloc/contig.h"
 
 #include "alloc/buddy.h"
+#include "alloc/pageblock.h"
 #include "alloc/pcp.h"
 
 struct hole {
@@ -251,6 +252,8 @@ static bool give(struct hp_pcp *pcp, bool *locked, hp_pfn_t pfn, unsigned order)
 void hp_contig_free(struct hp_zone *zone, struct hp_pcp *pcp, bool *locked, hp_pfn_t pfn,
 		    uint32_t pages)
 {
+	hp_pfn_t begin = pfn;
+
 	while (pages != 0) {
 		unsigned order = 31u - (unsigned)__builtin_clz(pages);
 
@@ -266,4 +269,8 @@ void hp_contig_free(struct hp_zone *zone, struct hp_pcp *pcp, bool *locked, hp_p
 		pfn += 1u << order;
 		pages -= 1u << order;
 	}
+	if (__builtin_expect(!zone->areas[hp_area_of(zone, begin)].closed, 1))
+		return; /* blocks of exclusive leases come together */
+	for (uint32_t b = hp_block_of(zone, begin); b <= hp_block_of(zone, pfn - 1); b++)
+		hp_pageblock_end_exclusive(zone, b);
 }

@@ -140,6 +140,17 @@ void hp_pageblock_claim(struct hp_zone *zone, uint32_t block, uint32_t owner, bo
 	hp_buddy_link_block(zone, block);
 }
 
+void hp_pageblock_end_exclusive(struct hp_zone *zone, uint32_t block)
+{
+	struct hp_block_word word = hp_block_get(zone, block);
+
+	if (!word.exclusive || hp_lease_pages_in_block(zone, block) != 0)
+		return;
+	word.exclusive = false;
+	hp_durable_store(&zone->blocks[block], hp_block_encode(word));
+	hp_pageblock_open(zone, block, HP_CLOSED_EXCLUSIVE);
+}
+
 void hp_pageblock_leave(struct hp_zone *zone, uint32_t block, enum hp_block_state state)
 {
 	struct hp_block_word word = hp_block_get(zone, block);

@@ -27,6 +27,9 @@ uint32_t hp_account_claimable(struct hp_zone *zone, uint32_t owner);
 /* A clean block becomes the owner's, after hp_account_check(). */
 void hp_pageblock_claim(struct hp_zone *zone, uint32_t block, uint32_t owner, bool exclusive);
 
+/* An exclusive block that holds nothing any more is as any other. */
+void hp_pageblock_end_exclusive(struct hp_zone *zone, uint32_t block);
+
 /* Pages of the block with their free bit set. */
 uint32_t hp_pageblock_free_pages(const struct hp_zone *zone, uint32_t block);
 

@@ -385,7 +385,8 @@ void hp_pcp_trim(struct hp_pcp *pcp)
 	}
 }
 
-bool hp_pcp_enter(struct hp_pcp *pcp)
+/* Locks a cache from wherever we are. Returns whether we are its worker. */
+static bool enter(struct hp_pcp *pcp)
 {
 	uintptr_t worker = __atomic_load_n(&pcp->worker, __ATOMIC_RELAXED);
 
@@ -395,7 +396,7 @@ bool hp_pcp_enter(struct hp_pcp *pcp)
 	return false;
 }
 
-void hp_pcp_leave(struct hp_pcp *pcp, bool is_worker)
+static void leave(struct hp_pcp *pcp, bool is_worker)
 {
 	if (is_worker)
 		hp_bias_leave(&pcp->lock);
@@ -405,7 +406,7 @@ void hp_pcp_leave(struct hp_pcp *pcp, bool is_worker)
 
 static uint32_t drain_unreported(struct hp_pcp *pcp, bool batch)
 {
-	bool is_worker = hp_pcp_enter(pcp);
+	bool is_worker = enter(pcp);
 	uint32_t n;
 
 	if (batch) {
@@ -416,7 +417,7 @@ static uint32_t drain_unreported(struct hp_pcp *pcp, bool batch)
 		n = drain(pcp, HP_PCP_LISTS, UINT32_MAX);
 		pcp->scale = 0;
 	}
-	hp_pcp_leave(pcp, is_worker);
+	leave(pcp, is_worker);
 	return n;
 }
 
@@ -523,7 +524,7 @@ void hp_pcp_deinit(struct hp_pcp *pcp)
 
 void hp_pcp_set_sizes(struct hp_pcp *pcp, uint32_t batch, uint32_t high)
 {
-	bool is_worker = hp_pcp_enter(pcp);
+	bool is_worker = enter(pcp);
 
 	__atomic_store_n(&pcp->set_batch, batch, __ATOMIC_RELAXED);
 	__atomic_store_n(&pcp->set_high, high, __ATOMIC_RELAXED);
@@ -531,7 +532,7 @@ void hp_pcp_set_sizes(struct hp_pcp *pcp, uint32_t batch, uint32_t high)
 	hp_zone_lock(pcp->zone);
 	resize(pcp);
 	hp_zone_unlock(pcp->zone);
-	hp_pcp_leave(pcp, is_worker);
+	leave(pcp, is_worker);
 }
 
 void hp_pcp_get_stats(struct hp_pcp *pcp, struct hp_pcp_stats *ret)

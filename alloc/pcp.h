@@ -133,11 +133,6 @@ void hp_pcp_prefer_zero(struct hp_pcp *pcp, unsigned index);
  */
 bool hp_pcp_give(struct hp_pcp *pcp, hp_pfn_t pfn, unsigned order);
 
-/* Locks a cache from wherever we are, and unlocks it. The former tells whether we are its worker.
- */
-bool hp_pcp_enter(struct hp_pcp *pcp);
-void hp_pcp_leave(struct hp_pcp *pcp, bool is_worker);
-
 /* Pages of a cache, and of its drain, as seen without its lock. */
 static inline uint32_t hp_pcp_pages(const struct hp_pcp *pcp)
 {
@@ -145,5 +140,7 @@ static inline uint32_t hp_pcp_pages(const struct hp_pcp *pcp)
 	uint32_t hot = __atomic_load_n(&list->hot, __ATOMIC_RELAXED);
 	uint32_t cold = __atomic_load_n(&list->cold, __ATOMIC_RELAXED);
 
+	if ((int32_t)(hot - cold) < 0)
+		hot = cold; /* looked at while it was turned over */
 	return __atomic_load_n(&pcp->count, __ATOMIC_RELAXED) + (hot - cold) * pcp->block_pages;
 }

@@ -125,7 +125,8 @@ static void adopt_blocks(struct rebuild *r)
 		bool nobodys = word.state == HP_BLOCK_CLEAN || word.state == HP_BLOCK_OFFLINE;
 
 		if (word.state >= HP_BLOCK_STATES || word.owner >= zone->config.nr_owners ||
-		    (nobodys && (word.owner != HP_OWNER_NONE || word.exclusive)) ||
+		    (nobodys && word.owner != HP_OWNER_NONE) ||
+		    (word.exclusive && !may_hold(word.state)) ||
 		    (may_hold(word.state) && word.owner == HP_OWNER_NONE)) {
 			if (word.owner >= zone->config.nr_owners)
 				word.owner = HP_OWNER_NONE;

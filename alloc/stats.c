@@ -39,20 +39,21 @@ static uint32_t count_idle(const struct hp_zone *zone, uint32_t owner)
 
 void hp_zone_stats(struct hp_zone *zone, struct hp_zone_stats *ret)
 {
-	uint64_t cached, draining;
+	uint64_t cached, draining, used, elsewhere;
 
 	hp_lock_acquire(&zone->registry);
 	hp_zone_lock(zone);
 	cached_pages(zone, HP_OWNER_NONE, &cached, &draining);
+	used = zone->pages_in[HP_BLOCK_LIVE] + zone->pages_in[HP_BLOCK_FAILING];
+	elsewhere = zone->free_pages + cached + draining + zone->revoked_pages + zone->bad_pages;
 	*ret = (struct hp_zone_stats){
 		.nr_pages = zone->config.nr_pages,
 		.clean = zone->pages_in[HP_BLOCK_CLEAN],
 		.free = zone->free_pages,
 		.pcp = cached,
 		.draining = draining,
-		.leased = zone->pages_in[HP_BLOCK_LIVE] + zone->pages_in[HP_BLOCK_FAILING] -
-			  zone->free_pages - cached - draining - zone->revoked_pages -
-			  zone->bad_pages,
+		/* Caches are looked at in passing: at most for a moment, too much is in them. */
+		.leased = used > elsewhere ? used - elsewhere : 0,
 		.revoked = zone->revoked_pages,
 		.isolated = zone->pages_in[HP_BLOCK_ISOLATED],
 		.quarantined = zone->pages_in[HP_BLOCK_QUARANTINED],

@@ -438,8 +438,8 @@ static int take_bulk(struct hp_zone *zone, const struct hp_request *request, str
 		}
 		return r;
 	}
-	/* Of single pages there is no other way; longer ranges may fit where no chunk does. */
-	if (order == 0)
+	/* For single pages there is no other way; longer ranges may fit where no chunk does. */
+	if (order == 0 && !(request->flags & HP_ALLOC_EXCLUSIVE))
 		return r;
 	r = plan(zone, request, ret, n);
 	for (size_t i = 0; r == 0 && i < n; i++)

@@ -7,8 +7,9 @@
  * hp_zone_rebuild() makes anew from the durable words. It never allocates, logs, opens or sleeps on
  * anything but its own locks.
  *
- * Locking: every function may be called from any thread unless it says otherwise. Lock order is
- * pcp -> zone, never two pcps at once.
+ * Locking: every function may be called from any thread unless it says otherwise. Calls that name
+ * ranges of one slot are made one at a time: a session belongs to one worker. (Calls about blocks
+ * may meet them at any time.) Lock order is pcp -> zone, never two pcps at once.
  */
 #pragma once
 
@@ -27,8 +28,7 @@ struct hp_zone_config {
 	bool refcounts;	   /* room for reference counts: shared ranges are possible */
 };
 
-/* --- life of a zone ------------------------------------------------------------------------------
- */
+/* --- life of a zone --- */
 
 /*
  * How much memory a zone needs, in bytes, both multiples of 64. Together at most 16 bytes a page
@@ -78,21 +78,19 @@ int hp_zone_rebuild(struct hp_zone *zone, const struct hp_zone_config *config, v
 		    void *scratch, const struct hp_rebuild_ops *ops,
 		    struct hp_rebuild_stats *ret_stats);
 
-/* Releases what the zone holds in the kernel (nothing but lock state); memories stay the caller's.
- */
+/* Releases what the zone holds in the kernel (nothing but lock state). Memories stay the caller's. */
 void hp_zone_deinit(struct hp_zone *zone);
 
 /*
  * Verifies every invariant of the zone: each page in exactly one place, lists and bitmaps and
- * counters in agreement, buddies merged, owners not mixed. Takes all locks in turn; exact when
- * nobody else is working on the zone. report is called with one line for each violation. Return:
- * the number of violations.
+ * counters in agreement, buddies merged, owners not mixed. Exact whoever else is at work: it keeps
+ * all of them out meanwhile. report is called under all locks, with one line for each violation.
+ * Return: the number of violations.
  */
 unsigned hp_zone_check(struct hp_zone *zone, void (*report)(void *userdata, const char *message),
 		       void *userdata);
 
-/* Called for a page that failed its check; the page is kept out of the free lists. No locks held.
- */
+/* Called for a page that failed its check and is kept out of the free lists. No locks held. */
 typedef void (*hp_bad_page_fn)(void *userdata, hp_pfn_t pfn, const char *what);
 void hp_zone_set_bad_page_fn(struct hp_zone *zone, hp_bad_page_fn fn, void *userdata);
 
@@ -103,8 +101,7 @@ void hp_zone_set_bad_page_fn(struct hp_zone *zone, hp_bad_page_fn fn, void *user
  */
 int hp_zone_poison(struct hp_zone *zone, hp_pfn_t pfn);
 
-/* --- owners and their accounts -------------------------------------------------------------------
- */
+/* --- owners and their accounts --- */
 
 /*
  * Owners are charged by the pageblocks they hold: live, failing, isolated, quarantined and lent
@@ -147,12 +144,11 @@ struct hp_owner_stats {
 /* Figures of one owner; HP_OWNER_NONE: of the clean blocks. */
 void hp_zone_owner_stats(struct hp_zone *zone, uint32_t owner, struct hp_owner_stats *ret);
 
-/* --- granting ------------------------------------------------------------------------------------
- */
+/* --- granting --- */
 
 enum hp_alloc_flags {
 	HP_ALLOC_ZEROED = 1u << 0,    /* prefers pages that are zero; what came is told per grant */
-	HP_ALLOC_EXCLUSIVE = 1u << 1, /* whole clean blocks that hold nothing else and never will */
+	HP_ALLOC_EXCLUSIVE = 1u << 1, /* whole clean blocks that hold nothing else while it lives */
 	HP_ALLOC_NO_CLAIM = 1u << 2,  /* only from blocks that the owner has already */
 	HP_ALLOC_SHARED = 1u << 3,    /* each page counts its references, one to begin with */
 };
@@ -182,8 +178,7 @@ int hp_zone_alloc(struct hp_zone *zone, struct hp_pcp *pcp, const struct hp_requ
 int hp_zone_alloc_bulk(struct hp_zone *zone, struct hp_pcp *pcp, const struct hp_request *request,
 		       struct hp_grant *ret, size_t n);
 
-/* --- giving back ---------------------------------------------------------------------------------
- */
+/* --- giving back --- */
 
 /*
  * Frees one lease, named exactly. pcp: as above; must be of the owner of the pages, otherwise (and
@@ -240,8 +235,7 @@ int hp_zone_free_slot(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot, u
 /* Ends a revoked word, on acknowledgement, resume or death. Return: as hp_zone_free(). */
 int hp_zone_ack(struct hp_zone *zone, uint32_t slot, const struct hp_range *range);
 
-/* --- pageblocks ----------------------------------------------------------------------------------
- */
+/* --- pageblocks --- */
 
 /*
  * States and who may leave them:
@@ -300,8 +294,7 @@ int hp_zone_block_info(struct hp_zone *zone, uint32_t block, struct hp_block_inf
 /* The word alone: one load, no lock. block < hp_zone_nr_blocks(). */
 struct hp_block_word hp_zone_block_word(const struct hp_zone *zone, uint32_t block);
 
-/* --- looking -------------------------------------------------------------------------------------
- */
+/* --- looking --- */
 
 /* In pages; the fields after nr_pages add up to it, at every moment that all locks are free. */
 struct hp_zone_stats {
@@ -330,8 +323,7 @@ int hp_zone_for_each_lease(struct hp_zone *zone, hp_lease_fn fn, void *userdata)
 /* Is this range, exactly, leased by slot? Return: as hp_zone_free(), changing nothing. */
 int hp_zone_lookup(struct hp_zone *zone, uint32_t slot, const struct hp_range *range);
 
-/* --- per-worker page caches ----------------------------------------------------------------------
- */
+/* --- per-worker page caches --- */
 
 /*
  * A cache of free pages of one owner for one worker thread. The worker that made it is the only one
@@ -343,8 +335,7 @@ size_t hp_pcp_size(const struct hp_zone *zone);
 /* memory: hp_pcp_size() bytes, 64-byte aligned, borrowed until deinit. Return: 0 or -EINVAL. */
 int hp_pcp_init(struct hp_pcp **ret, void *memory, struct hp_zone *zone, uint32_t owner);
 
-/* Gives every page back to the buddy lists and leaves the zone. NULL is fine. Called by its worker.
- */
+/* Gives every page back to the buddy lists and leaves the zone. NULL is fine. By its worker. */
 void hp_pcp_deinit(struct hp_pcp *pcp);
 
 /* Full drain, from any thread. Return: pages given back. */
