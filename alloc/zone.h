@@ -78,7 +78,7 @@ int hp_zone_rebuild(struct hp_zone *zone, const struct hp_zone_config *config, v
 		    void *scratch, const struct hp_rebuild_ops *ops,
 		    struct hp_rebuild_stats *ret_stats);
 
-/* Releases what the zone holds in the kernel (nothing but lock state). Memories stay the caller's. */
+/* Releases what the zone holds in the kernel: nothing but lock state. Memories stay as they are. */
 void hp_zone_deinit(struct hp_zone *zone);
 
 /*
