@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -195,6 +196,34 @@ static void test_refused_hello(void **state)
 	assert_int_equal(try_open(f, 0), -ECONNRESET);
 	f->fake.hook = say_nothing;
 	assert_int_equal(try_open(f, 50), -ETIMEDOUT);
+}
+
+/* A daemon that accepts nobody: connecting has its time, too. */
+static void test_nobody_accepts(void **state)
+{
+	struct fixture *f = *state;
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct hugepool_options options = HUGEPOOL_OPTIONS_INIT;
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), waiting[4], n = 0;
+	struct hugepool *pool = NULL;
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "%.64s/busy", f->fake.directory);
+	assert_true(listener >= 0);
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(listen(listener, 0), 0);
+	do {
+		waiting[n] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		assert_true(waiting[n] >= 0);
+	} while (connect(waiting[n++], (struct sockaddr *)&address, sizeof(address)) == 0 && n < 4);
+	assert_int_equal(errno, EAGAIN);
+
+	options.socket = address.sun_path;
+	options.timeout_ms = 50;
+	assert_int_equal(hugepool_open(&pool, &options), -ETIMEDOUT);
+	while (n > 0)
+		close(waiting[--n]);
+	close(listener);
+	unlink(address.sun_path);
 }
 
 /* --- streams ---------------------------------------------------------------------------------- */
@@ -520,7 +549,7 @@ static void test_bad_blocks(void **state)
 }
 
 /* Files that cannot be a block: mapping them would be a signal later. */
-enum { FILE_SHORT, FILE_SPARSE, FILE_PIPE, FILE_READ_ONLY, FILE_MISCHIEFS };
+enum { FILE_SHORT, FILE_ENDS_EARLY, FILE_SPARSE, FILE_PIPE, FILE_READ_ONLY, FILE_MISCHIEFS };
 
 static int make_bad_file(const struct fake *fake, int kind)
 {
@@ -537,7 +566,8 @@ static int make_bad_file(const struct fake *fake, int kind)
 	if (kind == FILE_SPARSE)
 		r = ftruncate(fd, bytes);
 	else
-		r = fallocate(fd, 0, 0, kind == FILE_SHORT ? bytes - 4096 : bytes);
+		r = fallocate(fd, kind == FILE_ENDS_EARLY ? FALLOC_FL_KEEP_SIZE : 0, 0,
+			      kind == FILE_SHORT ? bytes - 4096 : bytes);
 	if (kind == FILE_READ_ONLY && r == 0) {
 		int reopened;
 
@@ -570,7 +600,7 @@ static void test_bad_files(void **state)
 	struct fixture *f = *state;
 	struct hugepool *pool = open_pool(f, 0, 0);
 	struct hugepool_request request = request_of(f, 1, 0);
-	static const int expected[] = {-EBADMSG, -EBADMSG, -EBADMSG, -EACCES};
+	static const int expected[] = {-EBADMSG, -EBADMSG, -EBADMSG, -EBADMSG, -EACCES};
 
 	for (int i = 0; i < FILE_MISCHIEFS; i++) {
 		struct hugepool_range range = {.address = &range};
@@ -728,6 +758,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		FIXTURE_TEST(test_bad_zones),
 		FIXTURE_TEST(test_refused_hello),
+		FIXTURE_TEST(test_nobody_accepts),
 		FIXTURE_TEST(test_no_reply),
 		FIXTURE_TEST(test_dribbled_reply),
 		FIXTURE_TEST(test_flood),
