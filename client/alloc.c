@@ -257,7 +257,7 @@ static int alloc_locked(struct hugepool *pool, const struct hugepool_request *re
 			struct hp_wire_range *ret_wire, struct hugepool_range *ret_ranges,
 			bool *ret_hot, size_t n)
 {
-	struct wanted wanted;
+	struct wanted wanted = {.count = n};
 	int r;
 
 	r = translate(pool, request, n, &wanted);

@@ -31,6 +31,9 @@ struct hugepool_range take(struct hugepool *pool, uint64_t n_pages, unsigned fla
 struct hugepool_request request_of(const struct fixture *fixture, uint64_t n_pages, unsigned flags);
 struct hugepool_error error_of(struct hugepool *pool);
 
+/* Page faults, of any kind, from writing to every 4 KiB of it. */
+long faults_of_touching(const struct hugepool_range *range);
+
 int fixture_setup(void **state);
 int fixture_teardown(void **state);
 
