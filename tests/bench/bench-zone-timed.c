@@ -13,6 +13,7 @@ int main(int argc, char **argv)
 		.what = "For how long the zone lock is held; bench-zone calls this.",
 		.cases = cases,
 		.nr_cases = sizeof(cases) / sizeof(*cases),
+		.alone = true,
 	};
 
 	return bench_main(&program, argc, argv);

@@ -68,6 +68,7 @@ int main(int argc, char **argv)
 			"than the baseline.",
 		.cases = cases,
 		.nr_cases = sizeof(cases) / sizeof(*cases),
+		.alone = true,
 		.targets = targets,
 		.nr_targets = sizeof(targets) / sizeof(*targets),
 	};

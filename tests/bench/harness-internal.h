@@ -16,7 +16,7 @@ struct bench_gate {
 
 struct bench {
 	const struct bench_program *program; /* NULL: no rows */
-	bool quick, json;
+	bool quick, json, alone;
 	uint64_t retry_until;
 	unsigned rows, musts, musts_met, aims, aims_met;
 	unsigned discarded, disturbed;

@@ -197,13 +197,15 @@ struct bench_program {
 	size_t nr_cases;
 	const struct bench_target *targets;
 	size_t nr_targets;
+	/* No other process takes part in what is measured: the threads may push others aside. */
+	bool alone;
 };
 
 /* Options, then every case that was asked for. Return: the program's exit status. */
 int bench_main(const struct bench_program *program, int argc, char **argv);
 
-/* For a measurement outside a program's own cases: no rows, quick or not. */
-struct bench *bench_new(bool quick);
+/* For a measurement outside a program's own cases: no rows. */
+struct bench *bench_new(bool quick, bool alone);
 struct bench *bench_free(struct bench *bench);
 
 bool bench_quick(const struct bench *bench);

@@ -319,7 +319,7 @@ int bench_main(const struct bench_program *program, int argc, char **argv)
 		fprintf(stderr, "bench-%s: %s?\n", program->name, argv[optind]);
 		return 2;
 	}
-	bench = bench_new(quick);
+	bench = bench_new(quick, program->alone);
 	bench->program = program;
 	bench->json = json;
 	run_cases(bench, chosen);

@@ -623,7 +623,7 @@ unsigned page_fault1_alone(const char *variant, unsigned passes)
 {
 	const bool is_product = strcmp(variant, "product") == 0;
 	void (*const fn)(void *, unsigned) = is_product ? fault_passes_product : fault_passes_model;
-	struct bench *bench = bench_new(true);
+	struct bench *bench = bench_new(true, true);
 	struct side *side = is_product ? side_product(bench, PRODUCT_SMALL, PRODUCT_BLOCK_ORDER, 1)
 				       : side_model(PRODUCT_SMALL, MODEL_PICK_INSIDE, 1);
 
