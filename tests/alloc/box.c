@@ -136,8 +136,8 @@ static bool same(const char *name, const unsigned char *was, const unsigned char
 	for (size_t i = 0; i < bytes; i++) {
 		if (was[i] == is[i])
 			continue;
-		fprintf(stderr, "box: byte %zu of %zu of the %s memory was %02x, is %02x\n", i, bytes,
-			name, was[i], is[i]);
+		fprintf(stderr, "box: byte %zu of %zu of the %s memory was %02x, is %02x\n", i,
+			bytes, name, was[i], is[i]);
 		return false;
 	}
 	return true;
