@@ -438,11 +438,7 @@ static int take_bulk(struct hp_zone *zone, const struct hp_request *request, str
 		}
 		return r;
 	}
-<<<<<<< HEAD
 	/* For single pages there is no other way; longer ranges may fit where no chunk does. */
-=======
-	/* Of single pages there is no other way; longer ranges may fit where no chunk does. */
->>>>>>> 6f651ef (tmp)
 	if (order == 0 && !(request->flags & HP_ALLOC_EXCLUSIVE))
 		return r;
 	r = plan(zone, request, ret, n);
