@@ -22,6 +22,9 @@
 /* Areas looked at for one that is zero before a dirty one is taken. */
 #define ZERO_LOOKS 16u
 
+/* Entries that a drain looks ahead, to have their areas here when it comes to them. */
+#define AHEAD 12u
+
 static void list_add(struct hp_zone *zone, struct hp_owner *owner, uint32_t a, unsigned order)
 {
 	struct hp_area *area = &zone->areas[a];
@@ -318,35 +321,51 @@ bool hp_buddy_take_range(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages)
 	return zero;
 }
 
-/* Order of the chunk that this one, in one area and just set free, has become part of. */
-static inline unsigned merged_order(const struct hp_zone *zone, uint64_t free, unsigned bit,
-				    unsigned order)
+/* Lists an open area whose largest chunk, of this order, has just come about. */
+static void list_at(struct hp_zone *zone, struct hp_owner *owner, uint32_t a, unsigned order)
 {
-	for (; order < zone->area_order; order++) {
-		uint64_t buddy = hp_bits_chunk(bit ^ 1u << order, order);
-
-		if ((free & buddy) != buddy)
-			break;
-		bit &= ~(1u << order);
-	}
-	return order;
-}
-
-/* Lists an open area in which something was set free, by the largest chunk that this made. */
-static inline void list_freed(struct hp_zone *zone, struct hp_owner *owner, uint32_t a,
-			      unsigned order)
-{
-	struct hp_area *area = &zone->areas[a];
-
-	if (area->order != HP_ORDER_NONE) {
-		if (area->order >= order)
-			return;
+	if (zone->areas[a].order != HP_ORDER_NONE)
 		list_del(zone, owner, a);
-	}
 	if (order < zone->area_order)
 		list_add(zone, owner, a, order);
 	else
 		list_run(zone, owner, a, order);
+}
+
+/* A chunk in an open area has become part of a larger one than the area is listed by. */
+static __attribute__((noinline)) void list_grown(struct hp_zone *zone, struct hp_owner *owner,
+						 uint32_t a, unsigned bit, unsigned order)
+{
+	uint64_t now = zone->areas[a].free;
+
+	bit &= ~((1u << order) - 1);
+	for (; order < zone->area_order; order++) {
+		uint64_t buddy = hp_bits_chunk(bit ^ 1u << order, order);
+
+		if ((now & buddy) != buddy)
+			break;
+		bit &= ~(1u << order);
+	}
+	list_at(zone, owner, a, order);
+}
+
+/* Lists an open area in which a chunk, smaller than the area, has just been set free. */
+static inline void list_freed(struct hp_zone *zone, struct hp_owner *owner, uint32_t a,
+			      unsigned bit, unsigned order)
+{
+	const struct hp_area *area = &zone->areas[a];
+	unsigned listed = area->order;
+
+	if (listed != HP_ORDER_NONE) {
+		/* It stays where it is unless the chunk completed one larger than all others. */
+		unsigned pages = 2u << listed;
+		uint64_t larger = hp_bits(pages) << (bit & ~(pages - 1));
+
+		if (__builtin_expect((area->free & larger) != larger, 1))
+			return;
+		order = listed + 1;
+	}
+	list_grown(zone, owner, a, bit, order);
 }
 
 /* Are these bits of an area free already, or of pages that are broken? */
@@ -412,9 +431,51 @@ void hp_buddy_free(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool zero
 	hp_buddy_free_entries(zone, zone->areas[hp_area_of(zone, pfn)].owner, &entry, 1);
 }
 
+/* Frees entry i and those that follow it in the same area, all smaller than that. Returns the next. */
+static __attribute__((noinline)) uint32_t free_row(struct hp_zone *zone, struct hp_owner *owner,
+						   const hp_entry_t *entries, uint32_t n,
+						   uint32_t i)
+{
+	const unsigned width = zone->area_order, inside = (1u << width) - 1;
+	uint32_t a = hp_entry_pfn(entries[i]) >> width, first = i, pages = 0;
+	struct hp_area *area = &zone->areas[a];
+	uint64_t bits = 0, zero = 0;
+	uint8_t order;
+
+	do {
+		unsigned k = hp_entry_order(entries[i]);
+		uint64_t chunk = hp_bits_chunk(entries[i] & inside, k);
+
+		if (bits & chunk)
+			break; /* the same page twice: for the check of the next round */
+		bits |= chunk;
+		zero |= entries[i] & HP_ENTRY_ZERO ? chunk : 0;
+		pages += 1u << k;
+	} while (++i < n && hp_entry_pfn(entries[i]) >> width == a);
+
+	if (__builtin_expect(any_bad(zone, a, bits), 0)) {
+		for (; first < i; first++)
+			free_checked(zone, hp_entry_pfn(entries[first]),
+				     hp_entry_order(entries[first]),
+				     entries[first] & HP_ENTRY_ZERO);
+		return i;
+	}
+	area->free |= bits;
+	if (zero)
+		area->zero |= zero;
+	count_free(zone, owner, pages);
+	order = hp_bits_largest(area->free);
+	if (order != area->order && !area->closed)
+		list_at(zone, owner, a, order);
+	return i;
+}
+
 /*
  * The loop that all pages given back go through, one by one or in bulk. Entries in a row that are
  * in the same area, as they are when pages come back in the order they went, cost one look at it.
+ * In random order each needs another area, which the other core may have had last: they are asked
+ * for some entries ahead. (Before the lock this is no use: the other core takes them back while we
+ * wait for it.)
  */
 void hp_buddy_free_entries(struct hp_zone *zone, uint32_t number, const hp_entry_t *entries,
 			   uint32_t n)
@@ -422,47 +483,42 @@ void hp_buddy_free_entries(struct hp_zone *zone, uint32_t number, const hp_entry
 	/* In registers: the stores below could be to anything. */
 	const unsigned width = zone->area_order, inside = (1u << width) - 1;
 	struct hp_area *const areas = zone->areas;
-	struct hp_owner *owner = hp_owner_get(zone, number);
+	struct hp_owner *const owner = hp_owner_get(zone, number);
+	const bool broken = zone->nr_broken != 0;
 	uint32_t pages = 0;
 
+	for (uint32_t i = 1; i < n && i < AHEAD; i++)
+		hp_prefetch_write(&areas[hp_entry_pfn(entries[i]) >> width]);
 	for (uint32_t i = 0; i < n;) {
-		uint32_t first = i, count = 0, a = hp_entry_pfn(entries[i]) >> width;
-		unsigned order = hp_entry_order(entries[i]), bit = entries[i] & inside;
-		uint64_t bits = 0, zero = 0;
+		hp_entry_t entry = entries[i];
+		uint32_t a = hp_entry_pfn(entry) >> width;
+		unsigned order = hp_entry_order(entry), bit = entry & inside;
+		struct hp_area *area = &areas[a];
+		uint64_t bits;
 
-		if (order >= width) {
-			free_run(zone, a << width, order, entries[i] & HP_ENTRY_ZERO);
+		if (i + AHEAD < n)
+			hp_prefetch_write(&areas[hp_entry_pfn(entries[i + AHEAD]) >> width]);
+		if (__builtin_expect(order >= width, 0)) {
+			free_run(zone, a << width, order, entry & HP_ENTRY_ZERO);
 			i++;
 			continue;
 		}
-		do {
-			unsigned k = hp_entry_order(entries[i]);
-			uint64_t chunk = hp_bits_chunk(entries[i] & inside, k);
-
-			if (bits & chunk)
-				break; /* the same page twice: for the check of the next round */
-			bits |= chunk;
-			zero |= entries[i] & HP_ENTRY_ZERO ? chunk : 0;
-			count += 1u << k;
-			i++;
-		} while (i < n && hp_entry_pfn(entries[i]) >> width == a);
-
-		if (__builtin_expect(any_bad(zone, a, bits), 0)) {
-			for (; first < i; first++)
-				free_checked(zone, hp_entry_pfn(entries[first]),
-					     hp_entry_order(entries[first]),
-					     entries[first] & HP_ENTRY_ZERO);
+		if (i + 1 < n && hp_entry_pfn(entries[i + 1]) >> width == a) {
+			i = free_row(zone, owner, entries, n, i);
 			continue;
 		}
-		uint64_t now = areas[a].free | bits;
-
-		areas[a].free = now;
-		areas[a].zero |= zero;
-		pages += count;
-		if (!areas[a].closed)
-			list_freed(zone, owner, a,
-				   i - first == 1 ? merged_order(zone, now, bit, order)
-						  : hp_bits_largest(now));
+		i++;
+		bits = hp_bits_chunk(bit, order);
+		if (__builtin_expect(broken || (area->free & bits), 0) && any_bad(zone, a, bits)) {
+			free_checked(zone, hp_entry_pfn(entry), order, entry & HP_ENTRY_ZERO);
+			continue;
+		}
+		area->free |= bits;
+		if (entry & HP_ENTRY_ZERO)
+			area->zero |= bits;
+		pages += 1u << order;
+		if (!area->closed)
+			list_freed(zone, owner, a, bit, order);
 	}
 	count_free(zone, owner, pages);
 }

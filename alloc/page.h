@@ -101,6 +101,19 @@ static inline unsigned hp_bits_find(uint64_t free, unsigned order)
 	return 64;
 }
 
+/*
+ * Brings a line here to be written. (The builtin, as compiled for any x86-64, fetches it for reading
+ * only, and then the store has to ask the other core again.)
+ */
+static inline void hp_prefetch_write(const void *p)
+{
+#ifdef __x86_64__
+	__asm__ volatile("prefetchw %0" ::"m"(*(const char *)p));
+#else
+	__builtin_prefetch(p, 1);
+#endif
+}
+
 /* The bits of a bitmap of pages that belong to one area. */
 static inline uint64_t hp_page_bits(const struct hp_zone *zone, const uint64_t *map, uint32_t area)
 {
