@@ -167,6 +167,16 @@ int model_lease_keep(struct model *model, hp_pfn_t pfn, const struct model_part 
 		if (model->poisoned[pfn + i])
 			result = HP_BAD_PAGE;
 	}
+	/* An exclusive block that holds nothing any more is as any other. */
+	for (uint32_t b = words_block_of(&model->words, pfn);
+	     b <= words_block_of(&model->words, pfn + word.pages - 1); b++) {
+		struct hp_block_word block = model_block(model, b);
+
+		if (!block.exclusive || !model_block_empty(model, b))
+			continue;
+		block.exclusive = false;
+		model_set_block(model, b, block);
+	}
 	return result;
 }
 
