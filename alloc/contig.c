@@ -269,8 +269,8 @@ void hp_contig_free(struct hp_zone *zone, struct hp_pcp *pcp, bool *locked, hp_p
 		pfn += 1u << order;
 		pages -= 1u << order;
 	}
-	if (__builtin_expect(!zone->areas[hp_area_of(zone, begin)].closed, 1))
-		return; /* blocks of exclusive leases come together */
+	/* A run may begin in an ordinary block and go on into one of an exclusive lease. */
 	for (uint32_t b = hp_block_of(zone, begin); b <= hp_block_of(zone, pfn - 1); b++)
-		hp_pageblock_end_exclusive(zone, b);
+		if (__builtin_expect(zone->areas[hp_block_first_area(zone, b)].closed, 0))
+			hp_pageblock_end_exclusive(zone, b);
 }
