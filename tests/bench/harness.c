@@ -49,28 +49,43 @@ _Noreturn void bench_die(const char *format, ...)
 	exit(1);
 }
 
-static size_t memory_size(size_t bytes)
-{
-	const size_t huge = 2 << 20;
+/*
+ * Mappings of this size all begin at the same place of a huge page, and so of the cache: things
+ * that are used together would get into each other's way as they never do in a program. So each
+ * begins some lines further on than the last one.
+ */
+#define HUGE_PAGE (2u << 20)
+#define COLOURS	  31u
 
-	return (bytes + huge - 1) / huge * huge;
-}
+struct memory {
+	_Alignas(BENCH_CACHELINE) size_t size; /* of the mapping */
+	size_t offset;			       /* of this in it */
+};
 
 void *bench_memory(size_t bytes)
 {
-	const size_t size = memory_size(bytes);
-	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	static atomic_uint colour;
+	const size_t offset = atomic_fetch_add(&colour, 1) * 7 % COLOURS * 2 * BENCH_CACHELINE;
+	const size_t size =
+		(offset + sizeof(struct memory) + bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1ul);
+	char *mapping =
+		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct memory *memory;
 
-	if (memory == MAP_FAILED)
+	if (mapping == MAP_FAILED)
 		bench_die("mmap of %zu bytes: %s", size, strerror(errno));
-	(void)madvise(memory, size, MADV_HUGEPAGE);
-	memset(memory, 0, size);
-	return memory;
+	(void)madvise(mapping, size, MADV_HUGEPAGE);
+	memset(mapping, 0, size);
+	memory = (struct memory *)(void *)(mapping + offset);
+	*memory = (struct memory){.size = size, .offset = offset};
+	return memory + 1;
 }
 
-void bench_memory_free(void *memory, size_t bytes)
+void bench_memory_free(void *memory)
 {
-	munmap(memory, memory_size(bytes));
+	const struct memory *m = (struct memory *)memory - 1;
+
+	munmap((char *)memory - sizeof(*m) - m->offset, m->size);
 }
 
 /* --- the gate of a section -----------------------------------------------------------------------

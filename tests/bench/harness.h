@@ -47,7 +47,7 @@ static inline uint32_t bench_random_below(uint64_t *state, uint32_t n)
 
 /* Zeroed, touched, cache line aligned memory, in huge pages where the kernel has some at hand. */
 void *bench_memory(size_t bytes);
-void bench_memory_free(void *memory, size_t bytes);
+void bench_memory_free(void *memory);
 
 /* --- sections ------------------------------------------------------------------------------------
  */

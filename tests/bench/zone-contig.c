@@ -171,7 +171,7 @@ static struct contig *contig_new(struct bench *bench, const struct shape *shape,
 static void contig_free(struct contig *contig, struct bench *bench)
 {
 	product_free(contig->product, bench);
-	bench_memory_free(contig, sizeof(*contig));
+	bench_memory_free(contig);
 }
 
 static void report(struct bench *bench, const char *name, unsigned block_order,

@@ -17,11 +17,17 @@
 #define PASS_PAGES (BATCHES * MODEL_BATCH)
 #define SLACK	   2048 /* pages that stay free while the threads take the zone */
 
+/* What a side remembers of a page. */
+union page {
+	struct hp_grant grant;
+	uint32_t number;
+};
+
 /* How a side does its work. */
 struct drain_ops {
 	const char *variant;
-	uint64_t (*take)(void *allocator, unsigned thread);
-	void (*give)(void *allocator, unsigned thread, uint64_t page);
+	void (*take)(void *allocator, unsigned thread, union page *ret);
+	void (*give)(void *allocator, unsigned thread, const union page *page);
 	uint32_t (*drain_batch)(void *allocator, unsigned thread);
 	uint64_t (*lock_held_ns)(void *allocator);
 	bool is_product;
@@ -30,7 +36,7 @@ struct drain_ops {
 };
 
 struct drain_hand {
-	_Alignas(BENCH_CACHELINE) uint64_t *held;
+	_Alignas(BENCH_CACHELINE) union page *held;
 	uint32_t nr_held;
 	uint64_t random;
 };
@@ -48,14 +54,14 @@ struct drain_side {
 /* --- the product ---------------------------------------------------------------------------------
  */
 
-static uint64_t take_product(void *allocator, unsigned thread)
+static void take_product(void *allocator, unsigned thread, union page *ret)
 {
-	return product_take(allocator, thread);
+	product_take(allocator, thread, &ret->grant);
 }
 
-static void give_product(void *allocator, unsigned thread, uint64_t page)
+static void give_product(void *allocator, unsigned thread, const union page *page)
 {
-	product_give(allocator, thread, page);
+	product_give(allocator, thread, &page->grant);
 }
 
 static uint32_t drain_product(void *allocator, unsigned thread)
@@ -95,14 +101,14 @@ static const struct drain_ops product_ops[] = {
 /* --- the models ----------------------------------------------------------------------------------
  */
 
-static uint64_t take_model(void *allocator, unsigned thread)
+static void take_model(void *allocator, unsigned thread, union page *ret)
 {
-	return model_take(allocator, thread);
+	ret->number = model_take(allocator, thread);
 }
 
-static void give_model(void *allocator, unsigned thread, uint64_t page)
+static void give_model(void *allocator, unsigned thread, const union page *page)
 {
-	model_give(allocator, thread, (uint32_t)page);
+	model_give(allocator, thread, page->number);
 }
 
 static uint32_t drain_model(void *allocator, unsigned thread)
@@ -137,14 +143,29 @@ static void drain_all(struct drain_side *side, unsigned thread)
 		;
 }
 
-/* A random page that the thread holds, which it holds no more. */
-static uint64_t drop_random(struct drain_hand *hand)
+static void take(struct drain_side *side, unsigned thread)
 {
-	const uint32_t i = bench_random_below(&hand->random, hand->nr_held);
-	const uint64_t page = hand->held[i];
+	struct drain_hand *hand = &side->hands[thread];
 
-	hand->held[i] = hand->held[--hand->nr_held];
-	return page;
+	side->ops->take(side->allocator, thread, &hand->held[hand->nr_held++]);
+}
+
+static void give_last(struct drain_side *side, unsigned thread)
+{
+	struct drain_hand *hand = &side->hands[thread];
+
+	side->ops->give(side->allocator, thread, &hand->held[--hand->nr_held]);
+}
+
+static void give_random(struct drain_side *side, unsigned thread)
+{
+	struct drain_hand *hand = &side->hands[thread];
+	const uint32_t i = bench_random_below(&hand->random, hand->nr_held);
+	const union page page = hand->held[i];
+
+	hand->held[i] = hand->held[hand->nr_held - 1];
+	hand->held[hand->nr_held - 1] = page;
+	give_last(side, thread);
 }
 
 /* The thread's part of the zone, then a random half of it given back. */
@@ -157,9 +178,9 @@ static void take_random_half(struct bench_section *section)
 	hand->random = section->thread + 1;
 	hand->held = bench_memory(part * sizeof(*hand->held));
 	while (hand->nr_held < part)
-		hand->held[hand->nr_held++] = side->ops->take(side->allocator, section->thread);
+		take(side, section->thread);
 	while (hand->nr_held > part / 2)
-		side->ops->give(side->allocator, section->thread, drop_random(hand));
+		give_random(side, section->thread);
 	drain_all(side, section->thread);
 	if (side->product)
 		hp_pcp_set_sizes(side->product->hands[section->thread].pcp, MODEL_BATCH,
@@ -170,11 +191,10 @@ static void give_all(struct bench_section *section)
 {
 	struct drain_side *side = section->state;
 	struct drain_hand *hand = &side->hands[section->thread];
-	const uint32_t part = (side->pages - SLACK) / side->threads;
 
 	while (hand->nr_held > 0)
-		side->ops->give(side->allocator, section->thread, hand->held[--hand->nr_held]);
-	bench_memory_free(hand->held, part * sizeof(*hand->held));
+		give_last(side, section->thread);
+	bench_memory_free(hand->held);
 }
 
 static struct drain_side *side_new(struct bench *bench, const struct drain_ops *ops, uint32_t pages,
@@ -206,7 +226,7 @@ static void side_free(struct drain_side *side, struct bench *bench)
 		product_free(side->product, bench);
 	else
 		model_free(side->model);
-	bench_memory_free(side, sizeof(*side));
+	bench_memory_free(side);
 }
 
 /* --- the work ------------------------------------------------------------------------------------
@@ -214,18 +234,14 @@ static void side_free(struct drain_side *side, struct bench *bench)
 
 static void fill_pcp(struct drain_side *side, unsigned thread)
 {
-	struct drain_hand *hand = &side->hands[thread];
-
 	for (unsigned i = 0; i < PASS_PAGES; i++)
-		side->ops->give(side->allocator, thread, drop_random(hand));
+		give_random(side, thread);
 }
 
 static void take_again(struct drain_side *side, unsigned thread)
 {
-	struct drain_hand *hand = &side->hands[thread];
-
 	for (unsigned i = 0; i < PASS_PAGES; i++)
-		hand->held[hand->nr_held++] = side->ops->take(side->allocator, thread);
+		take(side, thread);
 	drain_all(side, thread);
 }
 

@@ -121,7 +121,7 @@ static void compare_locks(struct bench *bench, unsigned threads)
 							.quality = &quality});
 	}
 	pthread_mutex_destroy(&guarded[1].lock.mutex);
-	bench_memory_free(guarded, 4 * sizeof(*guarded));
+	bench_memory_free(guarded);
 }
 
 void case_lock(struct bench *bench)

@@ -79,6 +79,6 @@ struct mempool *mempool_free(struct mempool *mempool)
 	rte_mempool_cache_free(mempool->cache);
 	rte_mempool_free(mempool->pool);
 	(void)rte_eal_cleanup();
-	bench_memory_free(mempool, sizeof(*mempool));
+	bench_memory_free(mempool);
 	return NULL;
 }

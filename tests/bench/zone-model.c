@@ -420,8 +420,8 @@ struct model *model_new(uint32_t pages, enum model_drain drain, unsigned threads
 
 struct model *model_free(struct model *model)
 {
-	bench_memory_free(model->pages, model->nr_pages * sizeof(*model->pages));
-	bench_memory_free(model, sizeof(*model));
+	bench_memory_free(model->pages);
+	bench_memory_free(model);
 	return NULL;
 }
 
@@ -454,7 +454,7 @@ void model_self_check(uint32_t pages, enum model_drain drain)
 	if (model->nr_free[MODEL_MAX_ORDER] != pages >> MODEL_MAX_ORDER)
 		bench_die("model: %u chunks of the largest order of %u",
 			  model->nr_free[MODEL_MAX_ORDER], pages >> MODEL_MAX_ORDER);
-	bench_memory_free(taken, pages * sizeof(*taken));
-	bench_memory_free(held, pages * sizeof(*held));
+	bench_memory_free(taken);
+	bench_memory_free(held);
 	model_free(model);
 }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Cases of single pages. Each workload is written once and compiled for each side with direct
- * calls; both sides remember one word for each page they hold, draw the same random numbers, and
- * call functions of other translation units.
+ * calls to functions of other translation units; both draw the same random numbers.
+ *
+ * What a side remembers of a page is as small as it can be where many are held for long, since it
+ * is not the allocator's memory that is measured: a number for the models, for the product a word
+ * of page and generation, like the one that clients keep. Where a page goes back at once, the
+ * product's grant is used as it came.
  *
  * "Half of the zone" is half of it in all: with two threads a quarter for each. On the product's
  * side one owner has that half from the beginning, used and idle again, as a tenant at work has: the
@@ -22,15 +26,17 @@
 #define FAULT_WARM_UP 100	      /* passes */
 #define BLOCK_ORDER_9 9
 
-typedef uint64_t (*take_fn)(void *allocator, unsigned thread);
-typedef void (*give_fn)(void *allocator, unsigned thread, uint64_t page);
+/* page: what the side remembers of it. */
+typedef void (*take_fn)(void *allocator, unsigned thread, void *ret_page);
+typedef void (*give_fn)(void *allocator, unsigned thread, const void *page);
 
 #define FORCE_INLINE static inline __attribute__((always_inline))
 
 /* What a thread holds. */
 struct hand {
-	_Alignas(BENCH_CACHELINE) uint64_t *held;
+	_Alignas(BENCH_CACHELINE) char *held;
 	uint32_t *order;  /* in which to give back: a permutation of 0 .. share - 1 */
+	uint32_t *places; /* of churn: a permutation of 0 .. pages - 1, the first nr_held in use */
 	uint32_t *random; /* RANDOM_WORDS */
 	uint32_t nr_held, next_random;
 };
@@ -48,73 +54,87 @@ struct side {
 /* --- sides ---------------------------------------------------------------------------------------
  */
 
-FORCE_INLINE uint64_t take_product(void *allocator, unsigned thread)
+/* sizeof(page_SIDE) is what SIDE remembers of a page. */
+typedef struct hp_grant page_product, page_product_order9;
+typedef uint64_t page_product_word;
+typedef uint32_t page_model, page_biased, page_zone_lock;
+
+#define MAX_PAGE_BYTES sizeof(struct hp_grant)
+
+FORCE_INLINE void take_product(void *allocator, unsigned thread, void *ret_page)
 {
-	return product_take(allocator, thread);
+	product_take(allocator, thread, ret_page);
 }
 
-FORCE_INLINE void give_product(void *allocator, unsigned thread, uint64_t page)
+FORCE_INLINE void give_product(void *allocator, unsigned thread, const void *page)
 {
 	product_give(allocator, thread, page);
 }
 
-FORCE_INLINE uint64_t take_model(void *allocator, unsigned thread)
+FORCE_INLINE void take_product_word(void *allocator, unsigned thread, void *ret_page)
 {
-	return model_take(allocator, thread);
+	struct hp_grant grant;
+
+	product_take(allocator, thread, &grant);
+	*(page_product_word *)ret_page = (uint64_t)grant.range.generation << 32 | grant.range.pfn;
 }
 
-FORCE_INLINE void give_model(void *allocator, unsigned thread, uint64_t page)
+FORCE_INLINE void give_product_word(void *allocator, unsigned thread, const void *page)
 {
-	model_give(allocator, thread, (uint32_t)page);
+	const uint64_t word = *(const page_product_word *)page;
+	const struct hp_grant grant = {
+		.range = {.pfn = (hp_pfn_t)word, .pages = 1, .generation = (uint32_t)(word >> 32)},
+	};
+
+	product_give(allocator, thread, &grant);
 }
 
-FORCE_INLINE uint64_t take_biased(void *allocator, unsigned thread)
+FORCE_INLINE void take_model(void *allocator, unsigned thread, void *ret_page)
 {
-	return model_take_biased(allocator, thread);
+	*(page_model *)ret_page = model_take(allocator, thread);
 }
 
-FORCE_INLINE void give_biased(void *allocator, unsigned thread, uint64_t page)
+FORCE_INLINE void give_model(void *allocator, unsigned thread, const void *page)
 {
-	model_give_biased(allocator, thread, (uint32_t)page);
+	model_give(allocator, thread, *(const page_model *)page);
+}
+
+FORCE_INLINE void take_biased(void *allocator, unsigned thread, void *ret_page)
+{
+	*(page_biased *)ret_page = model_take_biased(allocator, thread);
+}
+
+FORCE_INLINE void give_biased(void *allocator, unsigned thread, const void *page)
+{
+	model_give_biased(allocator, thread, *(const page_biased *)page);
 }
 
 /* Half of the largest order of the model, so that a pair always splits and merges. */
-FORCE_INLINE uint64_t take_zone_lock(void *allocator, unsigned thread)
+FORCE_INLINE void take_zone_lock(void *allocator, unsigned thread, void *ret_page)
 {
 	(void)thread;
-	return model_zone_take(allocator, BLOCK_ORDER_9);
+	*(page_zone_lock *)ret_page = model_zone_take(allocator, BLOCK_ORDER_9);
 }
 
-FORCE_INLINE void give_zone_lock(void *allocator, unsigned thread, uint64_t page)
+FORCE_INLINE void give_zone_lock(void *allocator, unsigned thread, const void *page)
 {
 	(void)thread;
-	model_zone_give(allocator, (uint32_t)page, BLOCK_ORDER_9);
+	model_zone_give(allocator, *(const page_zone_lock *)page, BLOCK_ORDER_9);
 }
 
-FORCE_INLINE uint64_t take_product_order9(void *allocator, unsigned thread)
+FORCE_INLINE void take_product_order9(void *allocator, unsigned thread, void *ret_page)
 {
 	struct product *product = allocator;
 	struct product_hand *hand = &product->hands[thread];
-	struct hp_request request = hand->page;
-	struct hp_grant grant;
-	int r;
+	const int r = hp_zone_alloc(product->zone, hand->pcp, &hand->order9, ret_page);
 
-	request.pages = 1u << BLOCK_ORDER_9;
-	r = hp_zone_alloc(product->zone, hand->pcp, &request, &grant);
 	if (__builtin_expect(r != 0, false))
 		product_failed("hp_zone_alloc of order 9", r);
-	return product_pack(&grant.range);
 }
 
-FORCE_INLINE void give_product_order9(void *allocator, unsigned thread, uint64_t page)
+FORCE_INLINE void give_product_order9(void *allocator, unsigned thread, const void *page)
 {
-	struct product *product = allocator;
-	struct product_hand *hand = &product->hands[thread];
-	const struct hp_range range = product_unpack(page, 1u << BLOCK_ORDER_9);
-	const int r = hp_zone_free(product->zone, hand->pcp, hand->slot, &range);
-
-	if (__builtin_expect(r != 0, false))
-		product_failed("hp_zone_free of order 9", r);
+	product_give(allocator, thread, page);
 }
 
 static void make_hands(struct side *side)
@@ -123,9 +143,12 @@ static void make_hands(struct side *side)
 		struct hand *hand = &side->hands[i];
 		uint64_t random = i + 1;
 
-		hand->held = bench_memory(side->pages * sizeof(*hand->held));
+		hand->held = bench_memory(side->pages * MAX_PAGE_BYTES);
 		hand->order = bench_memory(side->share * sizeof(*hand->order));
+		hand->places = bench_memory(side->pages * sizeof(*hand->places));
 		hand->random = bench_memory(RANDOM_WORDS * sizeof(*hand->random));
+		for (uint32_t j = 0; j < side->pages; j++)
+			hand->places[j] = j;
 		for (uint32_t j = 0; j < side->share; j++) {
 			const uint32_t k = bench_random_below(&random, j + 1);
 
@@ -161,12 +184,12 @@ static struct side *side_new_owner(struct bench *bench, uint32_t pages, unsigned
 static void own_share(struct bench_section *section)
 {
 	struct side *side = section->state;
-	uint64_t *held = side->hands[section->thread].held;
+	page_product *held = (page_product *)(void *)side->hands[section->thread].held;
 
 	for (uint32_t i = 0; i < side->share; i++)
-		held[i] = product_take(side->product, section->thread);
+		product_take(side->product, section->thread, &held[i]);
 	for (uint32_t i = 0; i < side->share; i++)
-		product_give(side->product, section->thread, held[i]);
+		product_give(side->product, section->thread, &held[i]);
 	hp_pcp_drain(side->product->hands[section->thread].pcp);
 }
 
@@ -189,75 +212,91 @@ static struct side *side_model(uint32_t pages, enum model_drain drain, unsigned 
 	return side;
 }
 
+/* What churn still holds. */
+static void give_held(struct bench_section *section)
+{
+	struct side *side = section->state;
+	struct hand *hand = &side->hands[section->thread];
+
+	while (hand->nr_held > 0)
+		give_product_word(side->product, section->thread,
+				  hand->held + hand->places[--hand->nr_held] *
+						       sizeof(page_product_word));
+}
+
 static void side_free(struct side *side, struct bench *bench)
 {
+	if (side->product)
+		bench_on_threads(bench, side->threads, give_held, side);
 	for (unsigned i = 0; i < side->threads; i++) {
 		struct hand *hand = &side->hands[i];
 
-		for (uint32_t j = 0; j < hand->nr_held; j++) {
-			if (side->model)
-				model_give(side->model, i, (uint32_t)hand->held[j]);
-			else
-				product_give(side->product, i, hand->held[j]);
-		}
-		bench_memory_free(hand->held, side->pages * sizeof(*hand->held));
-		bench_memory_free(hand->order, side->share * sizeof(*hand->order));
-		bench_memory_free(hand->random, RANDOM_WORDS * sizeof(*hand->random));
+		bench_memory_free(hand->held);
+		bench_memory_free(hand->order);
+		bench_memory_free(hand->places);
+		bench_memory_free(hand->random);
 	}
 	if (side->model)
 		model_free(side->model);
 	else
 		product_free(side->product, bench);
-	bench_memory_free(side, sizeof(*side));
+	bench_memory_free(side);
 }
 
 /* --- workloads -----------------------------------------------------------------------------------
  */
 
 /* One page taken and given back at once: the pcp serves both. */
-FORCE_INLINE void work_pair(struct bench_section *section, take_fn take, give_fn give)
+FORCE_INLINE void work_pair(struct bench_section *section, take_fn take, give_fn give, size_t size)
 {
 	struct side *side = section->state;
+	const unsigned thread = section->thread;
+	char *page = side->hands[thread].held;
 
+	(void)size;
 	bench_begin(section);
 	while (bench_more(section)) {
-		for (unsigned i = 0; i < PAIRS_A_PASS; i++)
-			give(side->allocator, section->thread,
-			     take(side->allocator, section->thread));
+		for (unsigned i = 0; i < PAIRS_A_PASS; i++) {
+			take(side->allocator, thread, page);
+			give(side->allocator, thread, page);
+		}
 		section->ops += PAIRS_A_PASS;
 	}
 	bench_end(section);
 }
 
 /* A share of the zone taken page by page, then all of it given back in the order it came. */
-FORCE_INLINE void work_bulk(struct bench_section *section, take_fn take, give_fn give)
+FORCE_INLINE void work_bulk(struct bench_section *section, take_fn take, give_fn give, size_t size)
 {
 	struct side *side = section->state;
-	uint64_t *held = side->hands[section->thread].held;
+	const unsigned thread = section->thread;
+	char *held = side->hands[thread].held;
 
 	bench_begin(section);
 	while (bench_more(section)) {
 		for (uint32_t i = 0; i < side->share; i++)
-			held[i] = take(side->allocator, section->thread);
+			take(side->allocator, thread, held + i * size);
 		for (uint32_t i = 0; i < side->share; i++)
-			give(side->allocator, section->thread, held[i]);
+			give(side->allocator, thread, held + i * size);
 		section->ops += side->share;
 	}
 	bench_end(section);
 }
 
 /* The same, given back in random order. */
-FORCE_INLINE void work_random(struct bench_section *section, take_fn take, give_fn give)
+FORCE_INLINE void work_random(struct bench_section *section, take_fn take, give_fn give,
+			      size_t size)
 {
 	struct side *side = section->state;
-	const struct hand *hand = &side->hands[section->thread];
+	const unsigned thread = section->thread;
+	const struct hand *hand = &side->hands[thread];
 
 	bench_begin(section);
 	while (bench_more(section)) {
 		for (uint32_t i = 0; i < side->share; i++)
-			hand->held[i] = take(side->allocator, section->thread);
+			take(side->allocator, thread, hand->held + i * size);
 		for (uint32_t i = 0; i < side->share; i++)
-			give(side->allocator, section->thread, hand->held[hand->order[i]]);
+			give(side->allocator, thread, hand->held + hand->order[i] * size);
 		section->ops += side->share;
 	}
 	bench_end(section);
@@ -266,29 +305,32 @@ FORCE_INLINE void work_random(struct bench_section *section, take_fn take, give_
 /*
  * Steady state. The zone is half full at the start, then each step takes a page or gives back a
  * random one, as the coin falls; a thread holds between half and one and a half of its share. Two
- * steps count as one operation, a pair.
+ * steps count as one operation, a pair. A page stays where it was remembered; which places are in
+ * use is kept in an array of its own, the first nr_held of it.
  */
-FORCE_INLINE void work_churn(struct bench_section *section, take_fn take, give_fn give)
+FORCE_INLINE void work_churn(struct bench_section *section, take_fn take, give_fn give, size_t size)
 {
 	struct side *side = section->state;
-	struct hand *hand = &side->hands[section->thread];
-	uint64_t *held = hand->held;
-	uint32_t n = hand->nr_held, next = hand->next_random;
+	const unsigned thread = section->thread;
+	struct hand *hand = &side->hands[thread];
+	uint32_t *places = hand->places, n = hand->nr_held, next = hand->next_random;
 
 	while (n < side->share)
-		held[n++] = take(side->allocator, section->thread);
+		take(side->allocator, thread, hand->held + places[n++] * size);
 	bench_begin(section);
 	while (bench_more(section)) {
 		for (unsigned i = 0; i < 2 * PAIRS_A_PASS; i++) {
 			const uint32_t word = hand->random[next++ & (RANDOM_WORDS - 1)];
 
 			if ((word & 1 || n <= side->share / 2) && n < side->share * 3 / 2) {
-				held[n++] = take(side->allocator, section->thread);
+				take(side->allocator, thread, hand->held + places[n++] * size);
 			} else {
 				const uint32_t j = (uint32_t)((uint64_t)word * n >> 32);
+				const uint32_t place = places[j];
 
-				give(side->allocator, section->thread, held[j]);
-				held[j] = held[--n];
+				give(side->allocator, thread, hand->held + place * size);
+				places[j] = places[--n];
+				places[n] = place;
 			}
 		}
 		section->ops += PAIRS_A_PASS;
@@ -299,31 +341,32 @@ FORCE_INLINE void work_churn(struct bench_section *section, take_fn take, give_f
 }
 
 /* A program that maps 128 MiB, touches every page of it and unmaps it, over and over. */
-FORCE_INLINE void fault_pass(struct side *side, unsigned thread, take_fn take, give_fn give)
+FORCE_INLINE void fault_pass(struct side *side, unsigned thread, take_fn take, give_fn give,
+			     size_t size)
 {
-	uint64_t *held = side->hands[thread].held;
+	char *held = side->hands[thread].held;
 
 	for (unsigned i = 0; i < FAULT_PAGES; i++)
-		held[i] = take(side->allocator, thread);
+		take(side->allocator, thread, held + i * size);
 	for (unsigned i = 0; i < FAULT_PAGES; i++)
-		give(side->allocator, thread, held[i]);
+		give(side->allocator, thread, held + i * size);
 }
 
-FORCE_INLINE void work_fault(struct bench_section *section, take_fn take, give_fn give)
+FORCE_INLINE void work_fault(struct bench_section *section, take_fn take, give_fn give, size_t size)
 {
 	bench_begin(section);
 	while (bench_more(section)) {
 		for (unsigned i = 0; i < PAIRS_A_PASS / FAULT_PAGES; i++)
-			fault_pass(section->state, section->thread, take, give);
+			fault_pass(section->state, section->thread, take, give, size);
 		section->ops += PAIRS_A_PASS;
 	}
 	bench_end(section);
 }
 
-#define WORK(workload, side)                                         \
-	static void workload##_##side(struct bench_section *section) \
-	{                                                            \
-		work_##workload(section, take_##side, give_##side);  \
+#define WORK(workload, side)                                                             \
+	static void workload##_##side(struct bench_section *section)                     \
+	{                                                                                \
+		work_##workload(section, take_##side, give_##side, sizeof(page_##side)); \
 	}
 
 WORK(pair, product)
@@ -331,13 +374,13 @@ WORK(pair, product_order9)
 WORK(pair, model)
 WORK(pair, biased)
 WORK(pair, zone_lock)
-WORK(bulk, product)
+WORK(bulk, product_word)
 WORK(bulk, model)
 WORK(bulk, biased)
-WORK(random, product)
+WORK(random, product_word)
 WORK(random, model)
 WORK(random, biased)
-WORK(churn, product)
+WORK(churn, product_word)
 WORK(churn, model)
 WORK(churn, biased)
 WORK(fault, product)
@@ -467,7 +510,7 @@ void case_bulk(struct bench *bench)
 					       .baseline = "kernel-like",
 					       .pages = PRODUCT_SMALL,
 					       .block_order = PRODUCT_BLOCK_ORDER,
-					       .product = bulk_product,
+					       .product = bulk_product_word,
 					       .model = bulk_model,
 					       .biased = bulk_biased});
 }
@@ -478,7 +521,7 @@ void case_random(struct bench *bench)
 					       .baseline = "kernel-like",
 					       .pages = PRODUCT_SMALL,
 					       .block_order = PRODUCT_BLOCK_ORDER,
-					       .product = random_product,
+					       .product = random_product_word,
 					       .model = random_model,
 					       .biased = random_biased});
 }
@@ -490,7 +533,7 @@ void case_churn(struct bench *bench)
 					    .pages = PRODUCT_SMALL,
 					    .block_order = PRODUCT_BLOCK_ORDER,
 					    .threads = 2,
-					    .product = churn_product,
+					    .product = churn_product_word,
 					    .model = churn_model,
 					    .biased = churn_biased});
 }
@@ -535,7 +578,7 @@ void case_scale_pcp_hit(struct bench *bench)
 
 void case_scale_bulk(struct bench *bench)
 {
-	scale(bench, "scale-bulk", bulk_product);
+	scale(bench, "scale-bulk", bulk_product_word);
 }
 
 /* The product in a zone of 1 TiB against itself in one of 24 GiB. */
@@ -566,7 +609,7 @@ void case_size_pcp_hit(struct bench *bench)
 
 void case_size_bulk(struct bench *bench)
 {
-	size(bench, "size-bulk", bulk_product);
+	size(bench, "size-bulk", bulk_product_word);
 }
 
 /* --- page_fault1 ---------------------------------------------------------------------------------
@@ -610,13 +653,13 @@ void case_page_fault1(struct bench *bench)
 static void fault_passes_product(void *side, unsigned passes)
 {
 	while (passes-- > 0)
-		fault_pass(side, 0, take_product, give_product);
+		fault_pass(side, 0, take_product, give_product, sizeof(page_product));
 }
 
 static void fault_passes_model(void *side, unsigned passes)
 {
 	while (passes-- > 0)
-		fault_pass(side, 0, take_model, give_model);
+		fault_pass(side, 0, take_model, give_model, sizeof(page_model));
 }
 
 unsigned page_fault1_alone(const char *variant, unsigned passes)

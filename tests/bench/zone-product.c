@@ -43,6 +43,8 @@ static void make_hand(struct bench_section *section)
 
 	hand->slot = section->thread + 1;
 	hand->page = (struct hp_request){.owner = PRODUCT_OWNER, .slot = hand->slot, .pages = 1};
+	hand->order9 = hand->page;
+	hand->order9.pages = 512;
 	hand->pcp_memory = bench_memory(hp_pcp_size(product->zone));
 	r = hp_pcp_init(&hand->pcp, hand->pcp_memory, product->zone, PRODUCT_OWNER);
 	if (r)
@@ -55,7 +57,7 @@ static void unmake_hand(struct bench_section *section)
 	struct product_hand *hand = &product->hands[section->thread];
 
 	hp_pcp_deinit(hand->pcp);
-	bench_memory_free(hand->pcp_memory, hp_pcp_size(product->zone));
+	bench_memory_free(hand->pcp_memory);
 }
 
 struct product *product_new(struct bench *bench, uint32_t pages, unsigned block_order,
@@ -97,9 +99,9 @@ struct product *product_free(struct product *product, struct bench *bench)
 	product_check(product);
 	hp_zone_deinit(product->zone);
 	munmap(product->durable, product->durable_bytes);
-	bench_memory_free(product->scratch, product->scratch_bytes);
-	bench_memory_free(product->zone, hp_zone_struct_size());
-	bench_memory_free(product, sizeof(*product));
+	bench_memory_free(product->scratch);
+	bench_memory_free(product->zone);
+	bench_memory_free(product);
 	return NULL;
 }
 

@@ -21,7 +21,7 @@
 struct product_hand {
 	_Alignas(BENCH_CACHELINE) struct hp_pcp *pcp;
 	void *pcp_memory;
-	struct hp_request page; /* for one page */
+	struct hp_request page, order9; /* for one page, for 512 */
 	uint32_t slot;
 };
 
@@ -46,38 +46,21 @@ void product_check(struct product *product);
 
 _Noreturn void product_failed(const char *call, int r);
 
-/* A range of one page in one word, so that what a side has to remember of a page is equally big. */
-static inline uint64_t product_pack(const struct hp_range *range)
-{
-	return (uint64_t)range->generation << 32 | range->pfn;
-}
-
-static inline struct hp_range product_unpack(uint64_t word, uint32_t pages)
-{
-	return (struct hp_range){
-		.pfn = (hp_pfn_t)word,
-		.pages = pages,
-		.generation = (uint32_t)(word >> 32),
-		.zone = 0,
-	};
-}
-
-static inline uint64_t product_take(struct product *product, unsigned thread)
+/* One page; the grant is all that its holder needs to give it back. */
+static inline void product_take(struct product *product, unsigned thread, struct hp_grant *ret)
 {
 	struct product_hand *hand = &product->hands[thread];
-	struct hp_grant grant;
-	const int r = hp_zone_alloc(product->zone, hand->pcp, &hand->page, &grant);
+	const int r = hp_zone_alloc(product->zone, hand->pcp, &hand->page, ret);
 
 	if (__builtin_expect(r != 0, false))
 		product_failed("hp_zone_alloc", r);
-	return product_pack(&grant.range);
 }
 
-static inline void product_give(struct product *product, unsigned thread, uint64_t word)
+static inline void product_give(struct product *product, unsigned thread,
+				const struct hp_grant *grant)
 {
 	struct product_hand *hand = &product->hands[thread];
-	const struct hp_range range = product_unpack(word, 1);
-	const int r = hp_zone_free(product->zone, hand->pcp, hand->slot, &range);
+	const int r = hp_zone_free(product->zone, hand->pcp, hand->slot, &grant->range);
 
 	if (__builtin_expect(r != 0, false))
 		product_failed("hp_zone_free", r);
