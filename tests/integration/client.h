@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program that uses libhugepool, as a child process of any uid that does what it is told. It can
+ * be killed, lose its connection, or leave it to a child of its own, as programs do.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "client/include/hugepool/hugepool.h"
+
+#define CLIENT_RANGES_MAX 256
+
+struct client {
+	pid_t pid;  /* 0: gone */
+	int socket; /* for what it is told */
+};
+
+/* Starts it as this uid and connects it. */
+struct client *client_new(const char *socket, uid_t uid);
+
+/* Ends it by closing its handle and exiting; NULL is fine; returns NULL. */
+struct client *client_free(struct client *client);
+
+/* SIGKILL, and it is gone when this returns. */
+void client_kill(struct client *client);
+
+/* Takes a range, kept under this number. error: NULL, or the numbers of a failure. Return: as
+ * hugepool_alloc(). */
+int client_take(struct client *client, size_t number, const char *zone, uint64_t bytes,
+		unsigned flags, struct hugepool_error *error);
+
+/* As hugepool_free(). */
+int client_give(struct client *client, size_t number);
+
+/* Gives a range of this number that it made up, or was told by somebody: as hugepool_free(). */
+int client_give_foreign(struct client *client, const struct hugepool_range *range);
+struct hugepool_range client_range(struct client *client, size_t number);
+
+/* Writes a pattern made of this seed; looks whether it is (still) there; whether all is zero. */
+void client_fill(struct client *client, size_t number, uint64_t seed);
+bool client_is_filled(struct client *client, size_t number, uint64_t seed);
+bool client_is_zero(struct client *client, size_t number);
+
+/* Its connection breaks without a goodbye; it lives and has its memory. */
+void client_break(struct client *client);
+
+/* It forks a child that has the connection and does nothing. Return: the child's pid. */
+pid_t client_fork(struct client *client);
