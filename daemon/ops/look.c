@@ -110,44 +110,82 @@ static int look_list(void *userdata, const struct tenant *viewer, const Hugepool
 
 /* --- check ------------------------------------------------------------------------------------ */
 
-#define CHECK_MESSAGES_MAX 24 /* the first ones; all are counted */
+#define CHECK_LOOKS	   3  /* a violation counts if each of them sees it */
+#define CHECK_MESSAGES_MAX 24 /* of one look; more are counted only */
 #define CHECK_MESSAGE_MAX  256
 
 struct check {
 	const char *zone;
+	const struct check *before; /* the look before this one, or NULL */
+	uint32_t violations;
 	size_t nr;
-	ProtobufCBinaryData messages[CHECK_MESSAGES_MAX];
 	char text[CHECK_MESSAGES_MAX][CHECK_MESSAGE_MAX];
 };
+
+static bool was_seen(const struct check *before, const char *text)
+{
+	for (size_t i = 0; i < before->nr; i++)
+		if (strcmp(before->text[i], text) == 0)
+			return true;
+	return before->violations > before->nr; /* perhaps among those that were only counted */
+}
 
 static void note_violation(void *userdata, const char *message)
 {
 	struct check *check = userdata;
-	char *text;
+	char text[CHECK_MESSAGE_MAX];
 
-	if (check->nr == CHECK_MESSAGES_MAX)
+	snprintf(text, sizeof(text), "zone %s: %s", check->zone, message);
+	if (check->before && !was_seen(check->before, text))
 		return;
-	text = check->text[check->nr];
-	snprintf(text, CHECK_MESSAGE_MAX, "zone %s: %s", check->zone, message);
-	check->messages[check->nr++] =
-		(ProtobufCBinaryData){.len = strlen(text), .data = (uint8_t *)text};
+	check->violations++;
+	if (check->nr < CHECK_MESSAGES_MAX)
+		strcpy(check->text[check->nr++], text);
+}
+
+/*
+ * The zones are at work while they are looked at, and the check of a zone is exact only at rest: a
+ * page on its way from one place to another may look lost. What is wrong stays wrong.
+ */
+static void look_until_sure(struct pool *pool, struct check looks[2], const struct check **ret)
+{
+	struct check *now = &looks[0], *before = NULL;
+
+	for (int i = 0; i < CHECK_LOOKS; i++) {
+		now = &looks[i % 2];
+		now->before = before;
+		now->violations = 0;
+		now->nr = 0;
+		for (size_t z = 0; z < pool_nr_zones(pool); z++) {
+			struct pool_zone *zone = pool_zone(pool, z);
+
+			now->zone = zone->name;
+			hp_zone_check(zone->zone, note_violation, now);
+		}
+		if (!now->violations)
+			break;
+		before = now;
+	}
+	*ret = now;
 }
 
 static int look_check(void *userdata, uint16_t tag, uint8_t *frame)
 {
 	struct ops *ops = userdata;
 	Hugepool__V1__CheckReply message = HUGEPOOL__V1__CHECK_REPLY__INIT;
-	struct check check;
+	ProtobufCBinaryData messages[CHECK_MESSAGES_MAX];
+	const struct check *check;
+	struct check looks[2];
 
-	check.nr = 0;
-	for (size_t i = 0; i < pool_nr_zones(ops->net->pool); i++) {
-		struct pool_zone *zone = pool_zone(ops->net->pool, i);
-
-		check.zone = zone->name;
-		message.violations += hp_zone_check(zone->zone, note_violation, &check);
-	}
-	message.n_messages = check.nr;
-	message.messages = check.messages;
+	look_until_sure(ops->net->pool, looks, &check);
+	for (size_t i = 0; i < check->nr; i++)
+		messages[i] = (ProtobufCBinaryData){
+			.len = strlen(check->text[i]),
+			.data = (uint8_t *)(uintptr_t)check->text[i],
+		};
+	message.violations = check->violations;
+	message.n_messages = check->nr;
+	message.messages = messages;
 	return hp_message_pack(frame, TYPE(CHECK_REPLY), tag, &message.base);
 }
 

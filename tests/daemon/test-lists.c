@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "daemon/pool/internal.h"
 #include "tests/daemon/rig.h"
 
 #define UID_A 54321
@@ -329,6 +330,27 @@ static void test_caches(void **state)
 	assert_int_equal(piece(f->admin, WHAT(CACHES), 0, 0)->n_caches, 0);
 }
 
+/* A word that is wrong is found, and named, however often one looks. */
+static void test_check_finds(void **state)
+{
+	struct fixture *f = *state;
+	struct bound_zone *zone = bound_zone(pool_zone(f->rig->net.pool, 0));
+	hp_word_t *words = zone->durable, *lease = &words[RIG_SMALL_BLOCKS + RIG_SMALL_PAGES - 1];
+	const Hugepool__V1__CheckReply *reply;
+	uint64_t right = hp_durable_load(lease);
+
+	peer_check(f->admin);
+	hp_durable_store(lease, hp_lease_encode((struct hp_lease_word){
+					.slot = 9, .pages = 1, .state = HP_LEASE_LEASED}));
+	peer_send(f->admin, TYPE(CHECK), 1, NULL);
+	reply = peer_expect(f->admin, TYPE(CHECK_REPLY), 1);
+	assert_true(reply->violations > 0);
+	assert_true(reply->n_messages > 0);
+	assert_non_null(memmem(reply->messages[0].data, reply->messages[0].len, "small", 5));
+	hp_durable_store(lease, right);
+	peer_check(f->admin);
+}
+
 static void test_stats(void **state)
 {
 	struct fixture *f = *state;
@@ -412,6 +434,7 @@ int main(void)
 		TEST(zone_figures),
 		TEST(buddyinfo_adds_up),
 		TEST(caches),
+		TEST(check_finds),
 		TEST(stats),
 		TEST(what_tenants_see_of_each_other),
 	};
