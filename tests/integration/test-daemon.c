@@ -85,6 +85,8 @@ static void expect_huge_pages(struct huge_pages before)
 {
 	struct huge_pages now;
 
+	if (!on_huge_pages)
+		return; /* they may be others' at that time */
 	for (int i = 0; i < WAIT_TRIES; i++) {
 		now = look_at_huge_pages();
 		if (memcmp(&now, &before, sizeof(now)) == 0)
