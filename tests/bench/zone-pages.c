@@ -36,7 +36,6 @@ typedef void (*give_fn)(void *allocator, unsigned thread, const void *page);
 struct hand {
 	_Alignas(BENCH_CACHELINE) char *held;
 	uint32_t *order;  /* in which to give back: a permutation of 0 .. share - 1 */
-	uint32_t *places; /* of churn: a permutation of 0 .. pages - 1, the first nr_held in use */
 	uint32_t *random; /* RANDOM_WORDS */
 	uint32_t nr_held, next_random;
 };
@@ -145,10 +144,7 @@ static void make_hands(struct side *side)
 
 		hand->held = bench_memory(side->pages * MAX_PAGE_BYTES);
 		hand->order = bench_memory(side->share * sizeof(*hand->order));
-		hand->places = bench_memory(side->pages * sizeof(*hand->places));
 		hand->random = bench_memory(RANDOM_WORDS * sizeof(*hand->random));
-		for (uint32_t j = 0; j < side->pages; j++)
-			hand->places[j] = j;
 		for (uint32_t j = 0; j < side->share; j++) {
 			const uint32_t k = bench_random_below(&random, j + 1);
 
@@ -220,8 +216,7 @@ static void give_held(struct bench_section *section)
 
 	while (hand->nr_held > 0)
 		give_product_word(side->product, section->thread,
-				  hand->held + hand->places[--hand->nr_held] *
-						       sizeof(page_product_word));
+				  hand->held + --hand->nr_held * sizeof(page_product_word));
 }
 
 static void side_free(struct side *side, struct bench *bench)
@@ -233,7 +228,6 @@ static void side_free(struct side *side, struct bench *bench)
 
 		bench_memory_free(hand->held);
 		bench_memory_free(hand->order);
-		bench_memory_free(hand->places);
 		bench_memory_free(hand->random);
 	}
 	if (side->model)
@@ -305,32 +299,30 @@ FORCE_INLINE void work_random(struct bench_section *section, take_fn take, give_
 /*
  * Steady state. The zone is half full at the start, then each step takes a page or gives back a
  * random one, as the coin falls; a thread holds between half and one and a half of its share. Two
- * steps count as one operation, a pair. A page stays where it was remembered; which places are in
- * use is kept in an array of its own, the first nr_held of it.
+ * steps count as one operation, a pair.
  */
 FORCE_INLINE void work_churn(struct bench_section *section, take_fn take, give_fn give, size_t size)
 {
 	struct side *side = section->state;
 	const unsigned thread = section->thread;
 	struct hand *hand = &side->hands[thread];
-	uint32_t *places = hand->places, n = hand->nr_held, next = hand->next_random;
+	char *held = hand->held;
+	uint32_t n = hand->nr_held, next = hand->next_random;
 
 	while (n < side->share)
-		take(side->allocator, thread, hand->held + places[n++] * size);
+		take(side->allocator, thread, held + n++ * size);
 	bench_begin(section);
 	while (bench_more(section)) {
 		for (unsigned i = 0; i < 2 * PAIRS_A_PASS; i++) {
 			const uint32_t word = hand->random[next++ & (RANDOM_WORDS - 1)];
 
 			if ((word & 1 || n <= side->share / 2) && n < side->share * 3 / 2) {
-				take(side->allocator, thread, hand->held + places[n++] * size);
+				take(side->allocator, thread, held + n++ * size);
 			} else {
-				const uint32_t j = (uint32_t)((uint64_t)word * n >> 32);
-				const uint32_t place = places[j];
+				char *page = held + ((uint64_t)word * n >> 32) * size;
 
-				give(side->allocator, thread, hand->held + place * size);
-				places[j] = places[--n];
-				places[n] = place;
+				give(side->allocator, thread, page);
+				memcpy(page, held + --n * size, size);
 			}
 		}
 		section->ops += PAIRS_A_PASS;
