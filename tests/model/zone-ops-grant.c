@@ -194,13 +194,17 @@ void free_whole(struct model *model, struct hp_pcp *pcp, hp_pfn_t pfn)
 	model_end(model);
 }
 
-/* All or none was refused: then not all of them can be had one by one either. */
+/*
+ * All or none was refused. Single pages, and single ranges, can then not be had one by one either.
+ * Of longer ones a planner that goes from left to right may miss a packing that another order of
+ * holes finds, but never by half.
+ */
 static void judge_bulk_refusal(struct model *model, const struct hp_request *request, uint32_t n)
 {
-	struct hp_grant grants[BULK_MAX];
-	uint32_t got = 0;
+	struct hp_grant grants[2 * BULK_MAX];
+	uint32_t got = 0, enough = request->pages == 1 || n == 1 ? n : 2 * n;
 
-	while (got < n) {
+	while (got < enough) {
 		int r;
 
 		model_begin(model);
@@ -212,9 +216,11 @@ static void judge_bulk_refusal(struct model *model, const struct hp_request *req
 			break;
 		got++;
 	}
-	if (got == n)
-		model_die(model, "refused %u ranges of %u pages that could be had one by one", n,
-			  request->pages);
+	if (got == enough)
+		model_die(model,
+			  "refused %u ranges of %u pages, align %u, flags %x, owner %u, but %u can "
+			  "be had one by one",
+			  n, request->pages, request->align, request->flags, request->owner, got);
 	while (got > 0)
 		free_whole(model, NULL, grants[--got].range.pfn);
 }
