@@ -383,11 +383,13 @@ static void test_goodbye(void **state)
 	struct fixture *f = *state;
 	struct peer *peer = rig_connect_hello(f->rig, SOCKET_DATA);
 	struct peer_range range;
+	uint8_t frames[2 * HP_FRAME_HEADER_BYTES];
 
 	peer_alloc(peer, "small", 5, 1, &range);
 	assert_int_equal(peer_zone(f->admin, 0).leased, 5);
-	peer_send(peer, TYPE(GOODBYE), 6, NULL);
-	peer_send(peer, TYPE(STATS), 7, NULL);
+	hp_frame_put_header(frames, TYPE(GOODBYE), 6, 0);
+	hp_frame_put_header(frames + HP_FRAME_HEADER_BYTES, TYPE(STATS), 7, 0);
+	peer_send_bytes(peer, frames, sizeof(frames));
 	peer_expect(peer, TYPE(DONE), 6);
 	assert_null(peer_recv(peer)); /* nothing is served after the last word */
 	assert_int_equal(peer_zone(f->admin, 0).leased, 0);
