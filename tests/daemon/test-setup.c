@@ -1,0 +1,591 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hugepool-setup on the machine's huge pages: up, fds, down, a daemon of another user without any
+ * right that works on what it is handed, a guard that outlives its daemon, kills at every step. After
+ * each test the machine's figures are as before.
+ *
+ * test-setup SETUP-PROGRAM SHIM, or, run by itself as a daemon: test-setup daemon MODE CONFIG
+ */
+#include "tests/daemon/pool-fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SERVICE_UID 54321
+#define OTHER_UID   54322
+#define PAGE_BYTES  (UINT64_C(2) << 20)
+#define BLOCK_PAGES 4
+#define NR_BLOCKS   4
+#define NR_PAGES    (BLOCK_PAGES * NR_BLOCKS)
+#define STEPS_MAX   200
+
+static const char *setup_program, *shim;
+static char directory[64], config_path[96], socket_path[96];
+
+static const char config_text[] =
+	"[daemon]\nnamespace = DIR/run/ns\nsetup-socket = DIR/setup.sock\nidle-delay = 0\n"
+	"[zone small]\npage-size = 2M\nblock-size = 8M\nsize = 32M\ngrow-nr-hugepages = yes\n"
+	"clean-low = 0\n[default]\nlimit.small = 4\n";
+
+/* --- processes -----------------------------------------------------------------------------------
+ */
+
+struct process {
+	pid_t pid;
+	FILE *output; /* its stdout and stderr */
+};
+
+/* env: NAME=VALUE or NULL. uid: whom to become. */
+static struct process start(const char *env, uid_t uid, const char *const argv[])
+{
+	struct process process;
+	int pipes[2];
+
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	process.pid = fork();
+	assert_true(process.pid >= 0);
+	if (process.pid == 0) {
+		dup2(pipes[1], STDOUT_FILENO);
+		dup2(pipes[1], STDERR_FILENO);
+		if (env) {
+			setenv("LD_PRELOAD", shim, 1);
+			setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
+			putenv(strdup(env));
+		}
+		if (uid && (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
+			    setresuid(uid, uid, uid) < 0))
+			_exit(99);
+		execv(argv[0], (char *const *)argv);
+		_exit(98);
+	}
+	close(pipes[1]);
+	process.output = fdopen(pipes[0], "r");
+	assert_non_null(process.output);
+	return process;
+}
+
+/* All that it says, until the end; its status as of wait(). */
+static int finish(struct process *process, char *said, size_t size)
+{
+	size_t n = 0;
+	int c, status;
+
+	while ((c = getc(process->output)) != EOF)
+		if (n + 1 < size)
+			said[n++] = (char)c;
+	if (size)
+		said[n] = '\0';
+	fclose(process->output);
+	assert_int_equal(waitpid(process->pid, &status, 0), process->pid);
+	return status;
+}
+
+static char said[8192];
+
+/* hugepool-setup WORD... (up to 4). Return: its status as of wait(). */
+static int setup_env(const char *env, const char *a, const char *b, const char *c)
+{
+	const char *argv[] = {setup_program, "--config", config_path, a, b, c, NULL};
+	struct process process = start(env, 0, argv);
+
+	return finish(&process, said, sizeof(said));
+}
+
+static void expect_setup(int status, const char *a, const char *b, const char *c)
+{
+	int got = setup_env(NULL, a, b, c);
+
+	if (!WIFEXITED(got) || WEXITSTATUS(got) != status)
+		fail_msg("hugepool-setup %s: status %d: %s", a, got, said);
+}
+
+static void expect_line(struct process *process, const char *start_of_line)
+{
+	char line[512];
+
+	while (fgets(line, sizeof(line), process->output)) {
+		if (strncmp(line, start_of_line, strlen(start_of_line)) == 0)
+			return;
+		fputs(line, stderr);
+	}
+	fail_msg("no line \"%s\"", start_of_line);
+}
+
+static struct process start_fds(void)
+{
+	const char *const argv[] = {setup_program, "--config", config_path, "fds", NULL};
+	struct process process = start(NULL, 0, argv);
+	struct stat st;
+
+	fixture_wait(stat(socket_path, &st) == 0);
+	return process;
+}
+
+static void stop(struct process *process, int signal)
+{
+	assert_int_equal(kill(process->pid, signal), 0);
+	finish(process, said, sizeof(said));
+}
+
+static struct process start_daemon(uid_t uid, const char *mode)
+{
+	const char *const argv[] = {"/proc/self/exe", "daemon", mode, config_path, NULL};
+
+	return start(NULL, uid, argv);
+}
+
+static void expect_daemon(uid_t uid, const char *mode)
+{
+	struct process process = start_daemon(uid, mode);
+	int status = finish(&process, said, sizeof(said));
+
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		fail_msg("daemon %s: status %d: %s", mode, status, said);
+}
+
+/* --- the machine ---------------------------------------------------------------------------------
+ */
+
+static const char *const numbers[] = {"nr_hugepages", "free_hugepages", "resv_hugepages",
+				      "surplus_hugepages"};
+static uint64_t before[4];
+
+static bool numbers_are(const uint64_t wanted[4])
+{
+	for (int i = 0; i < 4; i++)
+		if (fixture_hugepages(numbers[i]) != wanted[i])
+			return false;
+	return true;
+}
+
+static int note_machine(void **state)
+{
+	FILE *file;
+	const char *place, *text = config_text;
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		before[i] = fixture_hugepages(numbers[i]);
+	strcpy(directory, "/tmp/test-setup-XXXXXX");
+	if (!mkdtemp(directory) || chmod(directory, 0755) < 0)
+		return -1;
+	snprintf(config_path, sizeof(config_path), "%s/hugepool.conf", directory);
+	snprintf(socket_path, sizeof(socket_path), "%s/setup.sock", directory);
+	file = fopen(config_path, "we");
+	if (!file)
+		return -1;
+	for (; (place = strstr(text, "DIR")); text = place + 3)
+		fprintf(file, "%.*s%s", (int)(place - text), text, directory);
+	fputs(text, file);
+	return fclose(file);
+}
+
+static int check_machine(void **state)
+{
+	char path[128];
+
+	(void)state;
+	fixture_wait(numbers_are(before));
+	snprintf(path, sizeof(path), "%s/run", directory);
+	if (rmdir(path) < 0 && errno != ENOENT)
+		fail_msg("%s: %s", path, strerror(errno));
+	unlink(config_path);
+	return rmdir(directory);
+}
+
+static void expect_up(unsigned blocks)
+{
+	char line[64];
+
+	expect_setup(0, "status", NULL, NULL);
+	snprintf(line, sizeof(line), "zone small: %u blocks of 8M, pages of 2M", blocks);
+	if (!strstr(said, line))
+		fail_msg("no \"%s\" in: %s", line, said);
+}
+
+/* --- tests ---------------------------------------------------------------------------------------
+ */
+
+static void test_up_down(void **state)
+{
+	const uint64_t up[4] = {before[0] + NR_PAGES, before[1] + NR_PAGES, before[2] + NR_PAGES,
+				before[3]};
+
+	(void)state;
+	expect_setup(0, "status", NULL, NULL);
+	assert_non_null(strstr(said, "not set up"));
+	expect_setup(0, "down", NULL, NULL);
+	expect_setup(0, "--user", "54321", "up");
+	assert_non_null(strstr(said, "zone small: 4 of 4 blocks of 8M"));
+	assert_true(numbers_are(up));
+	expect_setup(0, "--user", "54321", "up"); /* nothing is missing: nothing is added */
+	assert_true(numbers_are(up));
+	expect_up(NR_BLOCKS);
+	expect_setup(0, "--json", "status", NULL);
+	assert_non_null(strstr(said, "\"added\": 16"));
+	assert_non_null(strstr(said, "\"uid\": 54321"));
+	expect_setup(1, "up", NULL, NULL);
+	assert_non_null(strstr(said, "set up for uid 54321 already"));
+	expect_setup(0, "down", NULL, NULL);
+	assert_true(numbers_are(before));
+	expect_setup(0, "down", NULL, NULL);
+}
+
+static void test_usage(void **state)
+{
+	(void)state;
+	expect_setup(2, "sideways", NULL, NULL);
+	expect_setup(2, NULL, NULL, NULL);
+	expect_setup(2, "--nonsense", "up", NULL);
+	expect_setup(2, "--user", "no such user", "up");
+	expect_setup(0, "--help", NULL, NULL);
+	assert_non_null(strstr(said, "Usage: hugepool-setup"));
+	expect_setup(78, "--config", "/nonexistent", "up");
+}
+
+/* What was set up is not what the configuration says now. */
+static void test_other_geometry(void **state)
+{
+	FILE *file;
+
+	(void)state;
+	expect_setup(0, "up", NULL, NULL);
+	file = fopen(config_path, "we");
+	fprintf(file,
+		"[daemon]\nnamespace = %s/run/ns\n[zone small]\nblock-size = 16M\nsize = 32M\n",
+		directory);
+	fclose(file);
+	expect_setup(1, "up", NULL, NULL);
+	assert_non_null(strstr(said, "zone small is set up already with 4 pages"));
+	expect_setup(0, "down", NULL, NULL);
+}
+
+/* The kernel gives fewer pages than it is asked for: both numbers, and no page kept in vain. */
+static void test_shortfall(void **state)
+{
+	char env[64];
+	int status;
+
+	(void)state;
+	snprintf(env, sizeof(env), "SHIM_CAP=%" PRIu64, before[0] + 2 * BLOCK_PAGES + 3);
+	status = setup_env(env, "up", NULL, NULL);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	if (before[1] == before[2]) /* no free pages of somebody else's */
+		assert_non_null(
+			strstr(said, "asked the kernel for 16 more huge pages of 2M and got 11"));
+	assert_non_null(strstr(said, "zone small has 8 of 16 huge pages of 2M"));
+	assert_non_null(strstr(said, "zone small: 2 of 4 blocks"));
+	assert_int_equal(fixture_hugepages("nr_hugepages"), before[0] + 2 * BLOCK_PAGES);
+	expect_up(2);
+	expect_setup(0, "up", NULL, NULL); /* now there is enough */
+	expect_up(NR_BLOCKS);
+	assert_int_equal(fixture_hugepages("nr_hugepages"), before[0] + NR_PAGES);
+	expect_setup(0, "down", NULL, NULL);
+}
+
+/* A daemon of another user, without capabilities, on descriptors that it was handed. */
+static void test_unprivileged_daemon(void **state)
+{
+	struct process fds, daemon;
+
+	(void)state;
+	expect_setup(0, "--user", "54321", "up");
+	fds = start_fds();
+	expect_daemon(OTHER_UID, "refused"); /* neither the service's user nor root */
+
+	daemon = start_daemon(SERVICE_UID, "serve");
+	expect_line(&daemon, "ready");
+	expect_daemon(SERVICE_UID, "busy"); /* a second one on the same blocks */
+	expect_setup(1, "down", NULL, NULL);
+	assert_non_null(strstr(said, "in use by a daemon"));
+	expect_setup(0, "status", NULL, NULL);
+	assert_non_null(strstr(said, "4 blocks in use by a daemon"));
+
+	stop(&daemon, SIGKILL); /* its pages stay where they are */
+	assert_int_equal(fixture_hugepages("nr_hugepages"), before[0] + NR_PAGES);
+	assert_int_equal(fixture_hugepages("free_hugepages"), before[1]);
+	expect_daemon(SERVICE_UID, "again"); /* and its successor takes them over, clean */
+	assert_int_equal(fixture_hugepages("free_hugepages"), before[1] + NR_PAGES);
+	stop(&fds, SIGTERM);
+	assert_int_equal(access(socket_path, F_OK), -1);
+	expect_setup(0, "down", NULL, NULL);
+}
+
+/* down --force under a daemon: its clients' mappings die, the pages come back. */
+static void test_force(void **state)
+{
+	struct process fds, daemon;
+
+	(void)state;
+	expect_setup(0, "--user", "54321", "up");
+	fds = start_fds();
+	daemon = start_daemon(SERVICE_UID, "serve");
+	expect_line(&daemon, "ready");
+	expect_setup(0, "--force", "down", NULL);
+	assert_int_equal(fixture_hugepages("free_hugepages"), fixture_hugepages("nr_hugepages"));
+	stop(&daemon, SIGKILL);
+	stop(&fds, SIGTERM);
+}
+
+/* fds without a set-up says so, and comes back with one. */
+static void test_fds_before_up(void **state)
+{
+	struct process fds = start_fds();
+
+	(void)state;
+	expect_daemon(0, "not-up");
+	expect_setup(0, "up", NULL, NULL);
+	expect_daemon(0, "again");
+	stop(&fds, SIGTERM);
+	expect_setup(0, "down", NULL, NULL);
+}
+
+/* Killed before every single step of "up", and of "down": the next run puts it right. */
+static void go_through_kills(const char *command, bool prepare)
+{
+	char env[64];
+	int status, kills = 0;
+
+	for (int at = 1; at < STEPS_MAX; at++) {
+		if (prepare)
+			expect_setup(0, "up", NULL, NULL);
+		snprintf(env, sizeof(env), "SHIM_KILL_AT=%d", at);
+		status = setup_env(env, command, NULL, NULL);
+		if (WIFSIGNALED(status))
+			kills++;
+		if (strcmp(command, "up") == 0) {
+			expect_setup(0, "up", NULL, NULL);
+			expect_up(NR_BLOCKS);
+			assert_int_equal(fixture_hugepages("nr_hugepages"), before[0] + NR_PAGES);
+		}
+		expect_setup(0, "down", NULL, NULL);
+		if (!numbers_are(before))
+			fail_msg("%s killed at step %d: %" PRIu64 " pages instead of %" PRIu64,
+				 command, at, fixture_hugepages("nr_hugepages"), before[0]);
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+			break;
+	}
+	assert_true(WIFEXITED(status));
+	assert_true(kills > 5);
+}
+
+static void test_killed_up(void **state)
+{
+	(void)state;
+	go_through_kills("up", false);
+}
+
+static void test_killed_down(void **state)
+{
+	(void)state;
+	go_through_kills("down", true);
+}
+
+/* Without a set-up, as root: what the guard made vanishes with the daemon, however that ends. */
+static void test_guard(void **state)
+{
+	static const int ends[] = {SIGKILL, SIGSEGV, SIGTERM};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		struct process daemon = start_daemon(0, "serve");
+
+		expect_line(&daemon, "ready");
+		assert_int_equal(fixture_hugepages("nr_hugepages"), before[0] + NR_PAGES);
+		assert_int_equal(fixture_hugepages("free_hugepages"), before[1]);
+		stop(&daemon, ends[i]); /* also waits for the guard, which holds the pipe */
+		fixture_wait(numbers_are(before));
+	}
+}
+
+/* A client that outlives the daemon: his mapping is dead, and what he holds goes when he lets go. */
+static void test_guard_and_client(void **state)
+{
+	struct process daemon = start_daemon(0, "serve");
+	char path[64];
+	char *memory;
+	int fd;
+
+	(void)state;
+	expect_line(&daemon, "ready");
+	snprintf(path, sizeof(path), "/proc/%d/fd/100", (int)daemon.pid); /* see serve() */
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	memory = mmap(NULL, 4 * PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	assert_int_equal(*memory, 'x');
+	stop(&daemon, SIGKILL);
+	assert_true(fixture_is_dead(memory));
+	munmap(memory, 4 * PAGE_BYTES);
+	close(fd);
+}
+
+/* --- the daemon's side ---------------------------------------------------------------------------
+ */
+
+static char *daemon_config;
+
+static void has_no_capabilities(void)
+{
+	char line[128];
+	FILE *file = fopen("/proc/self/status", "re");
+	unsigned long long effective = 1;
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file))
+		sscanf(line, "CapEff: %llx", &effective);
+	fclose(file);
+	assert_int_equal(effective, 0);
+}
+
+/* Fills, leases and writes to everything, says so, and stays until it is killed. */
+static void serve(void **state)
+{
+	struct fixture fixture;
+	struct hp_grant grant;
+	uint64_t generation;
+
+	(void)state;
+	if (geteuid() != 0)
+		has_no_capabilities();
+	fixture_open(&fixture, daemon_config);
+	assert_int_equal(fixture.online_bytes, NR_PAGES * PAGE_BYTES);
+	grant = fixture_alloc(&fixture, 1, NR_PAGES);
+	assert_int_equal(grant.range.pages, NR_PAGES);
+	for (uint32_t block = 0; block < NR_BLOCKS; block++) {
+		int fd = pool_open_block(fixture.zone, block, &generation);
+		char *memory = mmap(NULL, BLOCK_PAGES * PAGE_BYTES, PROT_READ | PROT_WRITE,
+				    MAP_SHARED, fd, 0);
+
+		assert_ptr_not_equal(memory, MAP_FAILED);
+		assert_true(fixture_is_zero(memory, BLOCK_PAGES * PAGE_BYTES));
+		fixture_fill(memory, BLOCK_PAGES * PAGE_BYTES, 'x');
+		dup2(fd, 100 + (int)block);
+	}
+	rmdir(fixture.directory);
+	printf("ready\n");
+	fflush(stdout);
+	for (;;)
+		pause();
+}
+
+/* All blocks, of a later life than any file that was lying there, zero; and a proper end. */
+static void again(void **state)
+{
+	struct fixture fixture;
+	struct hp_grant grant;
+	uint64_t generation;
+
+	(void)state;
+	fixture_open(&fixture, daemon_config);
+	fixture_wait(fixture_clean_blocks(&fixture) == NR_BLOCKS);
+	grant = fixture_alloc(&fixture, 1, NR_PAGES);
+	for (uint32_t block = 0; block < NR_BLOCKS; block++) {
+		int fd = pool_open_block(fixture.zone, block, &generation);
+		char *memory = mmap(NULL, BLOCK_PAGES * PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+
+		assert_ptr_not_equal(memory, MAP_FAILED);
+		assert_true(fixture_is_zero(memory, BLOCK_PAGES * PAGE_BYTES));
+		assert_true(generation >= (geteuid() ? 2 : 1));
+		munmap(memory, BLOCK_PAGES * PAGE_BYTES);
+		close(fd);
+	}
+	fixture_free(&fixture, 1, &grant);
+	fixture_close(&fixture);
+}
+
+static void expect_error(int error)
+{
+	struct fixture fixture;
+
+	assert_int_equal(fixture_try(&fixture, daemon_config), error);
+	fixture_close(&fixture);
+}
+
+static void refused(void **state)
+{
+	(void)state;
+	expect_error(-ECONNRESET);
+}
+
+static void busy(void **state)
+{
+	(void)state;
+	expect_error(-EBUSY);
+}
+
+static void not_up(void **state)
+{
+	(void)state;
+	expect_error(-ENOENT);
+}
+
+static int run_daemon(const char *mode, const char *path)
+{
+	const struct CMUnitTest modes[] = {
+		cmocka_unit_test(serve),
+		cmocka_unit_test(again),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(busy),
+		{"not-up", not_up, NULL, NULL, NULL},
+	};
+	static char text[2048];
+	FILE *file = fopen(path, "re");
+
+	if (!file)
+		return 2;
+	text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+	fclose(file);
+	daemon_config = text;
+	setenv("HUGEPOOL_SETUP", setup_program, 1);
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		const struct CMUnitTest one[] = {modes[i]};
+
+		if (strcmp(modes[i].name, mode) == 0)
+			return cmocka_run_group_tests(one, NULL, NULL);
+	}
+	return 2;
+}
+
+int main(int argc, char **argv)
+{
+#define TEST(function) cmocka_unit_test_setup_teardown(function, note_machine, check_machine)
+	const struct CMUnitTest tests[] = {
+		TEST(test_up_down),
+		TEST(test_usage),
+		TEST(test_other_geometry),
+		TEST(test_shortfall),
+		TEST(test_unprivileged_daemon),
+		TEST(test_force),
+		TEST(test_fds_before_up),
+		TEST(test_killed_up),
+		TEST(test_killed_down),
+		TEST(test_guard),
+		TEST(test_guard_and_client),
+	};
+
+	if (argc == 4 && strcmp(argv[1], "daemon") == 0) {
+		setup_program = getenv("HUGEPOOL_SETUP");
+		return run_daemon(argv[2], argv[3]);
+	}
+	if (argc != 3)
+		return 2;
+	if (geteuid() != 0 || access("/sys/kernel/mm/hugepages/hugepages-2048kB", F_OK) < 0) {
+		puts("skipped: needs root and huge pages of 2 MiB");
+		return 77;
+	}
+	setup_program = argv[1];
+	shim = argv[2];
+	setenv("HUGEPOOL_SETUP", setup_program, 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
