@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@
 #define BLOCK_PAGES 4
 #define NR_BLOCKS   4
 #define NR_PAGES    (BLOCK_PAGES * NR_BLOCKS)
+#define NR_HELD	    24
 #define STEPS_MAX   200
 
 static const char *setup_program, *shim;
@@ -44,6 +46,30 @@ struct process {
 	pid_t pid;
 	FILE *output; /* its stdout and stderr */
 };
+
+/* What a failed test leaves behind must not outlive it: see kill_rest(). */
+static pid_t running[16];
+
+static void note_running(pid_t from, pid_t to)
+{
+	for (size_t i = 0; i < sizeof(running) / sizeof(running[0]); i++) {
+		if (running[i] != from)
+			continue;
+		running[i] = to;
+		return;
+	}
+}
+
+static void kill_rest(void)
+{
+	for (size_t i = 0; i < sizeof(running) / sizeof(running[0]); i++) {
+		if (!running[i])
+			continue;
+		kill(running[i], SIGKILL);
+		waitpid(running[i], NULL, 0);
+		running[i] = 0;
+	}
+}
 
 /* env: NAME=VALUE or NULL. uid: whom to become. */
 static struct process start(const char *env, uid_t uid, const char *const argv[])
@@ -65,9 +91,11 @@ static struct process start(const char *env, uid_t uid, const char *const argv[]
 		if (uid && (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
 			    setresuid(uid, uid, uid) < 0))
 			_exit(99);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		execv(argv[0], (char *const *)argv);
 		_exit(98);
 	}
+	note_running(0, process.pid);
 	close(pipes[1]);
 	process.output = fdopen(pipes[0], "r");
 	assert_non_null(process.output);
@@ -87,6 +115,7 @@ static int finish(struct process *process, char *said, size_t size)
 		said[n] = '\0';
 	fclose(process->output);
 	assert_int_equal(waitpid(process->pid, &status, 0), process->pid);
+	note_running(process->pid, 0);
 	return status;
 }
 
@@ -195,12 +224,42 @@ static int check_machine(void **state)
 	char path[128];
 
 	(void)state;
+	kill_rest();
+	setup_env(NULL, "--force", "down",
+		  NULL); /* after a failure; otherwise it has nothing to do */
 	fixture_wait(numbers_are(before));
 	snprintf(path, sizeof(path), "%s/run", directory);
 	if (rmdir(path) < 0 && errno != ENOENT)
 		fail_msg("%s: %s", path, strerror(errno));
 	unlink(config_path);
 	return rmdir(directory);
+}
+
+/*
+ * Pages of somebody else, promised to him: nobody may take them off by mistake, and none of them is to
+ * be used.
+ */
+static char *held;
+
+static int hold_pages(void **state)
+{
+	uint64_t number = fixture_hugepages("nr_hugepages");
+
+	(void)state;
+	fixture_set_hugepages(number + NR_HELD);
+	if (fixture_hugepages("nr_hugepages") != number + NR_HELD)
+		return -1;
+	held = mmap(NULL, NR_HELD * PAGE_BYTES, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	return held == MAP_FAILED ? -1 : 0;
+}
+
+static int let_go_pages(void **state)
+{
+	(void)state;
+	munmap(held, NR_HELD * PAGE_BYTES);
+	fixture_set_hugepages(fixture_hugepages("nr_hugepages") - NR_HELD);
+	return 0;
 }
 
 static void expect_up(unsigned blocks)
@@ -350,8 +409,11 @@ static void test_fds_before_up(void **state)
 	expect_setup(0, "down", NULL, NULL);
 }
 
-/* Killed before every single step of "up", and of "down": the next run puts it right. */
-static void go_through_kills(const char *command, bool prepare)
+/*
+ * Killed before every single step of "up", and of "down": the next run puts it right, be it "up" or
+ * "down".
+ */
+static void go_through_kills(const char *command, bool prepare, bool up_again)
 {
 	char env[64];
 	int status, kills = 0;
@@ -363,7 +425,7 @@ static void go_through_kills(const char *command, bool prepare)
 		status = setup_env(env, command, NULL, NULL);
 		if (WIFSIGNALED(status))
 			kills++;
-		if (strcmp(command, "up") == 0) {
+		if (up_again) {
 			expect_setup(0, "up", NULL, NULL);
 			expect_up(NR_BLOCKS);
 			assert_int_equal(fixture_hugepages("nr_hugepages"), before[0] + NR_PAGES);
@@ -382,13 +444,14 @@ static void go_through_kills(const char *command, bool prepare)
 static void test_killed_up(void **state)
 {
 	(void)state;
-	go_through_kills("up", false);
+	go_through_kills("up", false, true);
+	go_through_kills("up", false, false);
 }
 
 static void test_killed_down(void **state)
 {
 	(void)state;
-	go_through_kills("down", true);
+	go_through_kills("down", true, false);
 }
 
 /* Without a set-up, as root: what the guard made vanishes with the daemon, however that ends. */
@@ -587,5 +650,5 @@ int main(int argc, char **argv)
 	setup_program = argv[1];
 	shim = argv[2];
 	setenv("HUGEPOOL_SETUP", setup_program, 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, hold_pages, let_go_pages);
 }
