@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -520,6 +521,47 @@ static void test_release_block(void **state)
 	assert_int_equal(f->peer->nr_fds, 2);
 }
 
+/* Whoever was sent a block that is taken back is told, and only he; when he lets go, it is recycled. */
+static void test_block_retired(void **state)
+{
+	struct fixture *f = *state;
+	Hugepool__V1__Zone zone;
+	const Hugepool__V1__Blocks *blocks;
+	struct hp_wire_block block;
+	struct peer_range ranges[RIG_SMALL_BLOCKS];
+
+	/* every block is this tenant's and, but for one, idle: clean stock is below its mark */
+	peer_alloc(f->peer, "small", RIG_SMALL_BLOCK_PAGES, RIG_SMALL_BLOCKS, ranges);
+	assert_int_equal(f->peer->nr_fds, RIG_SMALL_BLOCKS);
+	peer_free_ranges(f->peer, ranges + 1, RIG_SMALL_BLOCKS - 1);
+	blocks = (const void *)peer_recv(f->peer);
+	assert_int_equal(f->peer->frame.type, TYPE(BLOCK_RETIRED));
+	assert_int_equal(f->peer->frame.tag, 0);
+	assert_int_equal(blocks->n_blocks, 1);
+	block = hp_wire_get_block(blocks->blocks[0]);
+	assert_int_equal(block.generation, 1);
+	assert_int_not_equal(block.index, peer_range(&ranges[0]).page / RIG_SMALL_BLOCK_PAGES);
+	peer_expect_silence(f->other, 50);
+
+	/* as long as its file is held it is not clean */
+	peer_send(f->peer, TYPE(RELEASE_BLOCK), 9, block_message(0, block.index, 1));
+	peer_expect(f->peer, TYPE(DONE), 9);
+	assert_int_equal(peer_zone(f->admin, 0).clean, 0);
+	for (size_t i = 0; i < f->peer->nr_fds; i++)
+		close(f->peer->fds[i]);
+	f->peer->nr_fds = 0;
+	for (int i = 0; i < 2000; i++) {
+		zone = peer_zone(f->admin, 0);
+		if (zone.clean_blocks >= 1)
+			break;
+		poll(NULL, 0, 5);
+	}
+	assert_true(zone.clean_blocks >= 1);
+	assert_true(zone.recycles >= 1);
+	/* the next life of it comes with a new descriptor */
+	peer_alloc(f->other, "small", 1, 1, &ranges[0]);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
@@ -542,6 +584,7 @@ int main(void)
 		TEST(free_part),
 		TEST(wrong_parts),
 		TEST(release_block),
+		TEST(block_retired),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
