@@ -5,6 +5,7 @@
  * usage; 78: the configuration cannot be used, and nothing was started or reserved.
  */
 #include <getopt.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -101,6 +102,7 @@ static int run(const struct config *config)
 
 	/* A client that goes away is an error of write(), not the end of the daemon; and a terminal
 	 * that closes, or a reload that is asked for, must not end it without giving back. */
+	mallopt(M_ARENA_MAX, 1); /* see worker_note_freed() */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	event_set_log_callback(log_libevent);

@@ -20,7 +20,7 @@
 #include "daemon/log.h"
 #include "daemon/net/session.h"
 
-#define TRIM_BYTES	(1 << 20) /* this much was freed: worth a walk through the heap */
+#define TRIM_BYTES	(64 * 1024) /* less than this is not worth a walk through the heap */
 #define TRIM_DELAY_SECS 1
 
 struct handover {
@@ -189,6 +189,10 @@ void worker_clear_deadline(struct worker *worker, struct session *session)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
+/*
+ * malloc_trim() gives back the end of the main arena, not that of a thread's own; so main() asks
+ * for one arena. Nobody waits for its lock: serving requests takes no memory.
+ */
 static void on_trim(evutil_socket_t fd, short what, void *userdata)
 {
 	struct worker *worker = userdata;
