@@ -60,6 +60,7 @@ static int check_setup(void **state)
 	struct hp_range whole, idle;
 
 	(void)state;
+	alarm(UNIT_SECONDS);
 	box_init_online(&box, &check_config);
 	pcp = box_pcp_new(&box, ALICE);
 	pcp_2 = box_pcp_new(&box, BOB);

@@ -16,6 +16,7 @@ static struct hp_pcp *pcp;
 static int pcp_setup(void **state)
 {
 	(void)state;
+	alarm(UNIT_SECONDS);
 	box_init_online(&box, &large_config);
 	pcp = box_pcp_new(&box, ALICE);
 	return 0;

@@ -43,6 +43,7 @@ static const struct hp_rebuild_ops ops = {
 static int rebuild_setup(void **state)
 {
 	(void)state;
+	alarm(UNIT_SECONDS);
 	reports = 0;
 	not_whole = UINT32_MAX;
 	box_init_bare(&box, &unit_config);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -38,9 +39,13 @@ static const struct hp_zone_config unit_config = {
 /* The zone of the test that is running. */
 static struct box box;
 
+/* A test that hangs, on a lock for one, ends here and not when everything else has been waited for. */
+#define UNIT_SECONDS 30u
+
 static inline int unit_setup(void **state)
 {
 	(void)state;
+	alarm(UNIT_SECONDS);
 	box_init_online(&box, &unit_config);
 	return 0;
 }

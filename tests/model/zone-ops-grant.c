@@ -17,7 +17,9 @@ static void expect_free_and_owned(const struct model *model, const struct hp_req
 			  (int)block.state, block.owner);
 	if (block.exclusive)
 		model_die(model, "page %u granted in a block that is exclusive", pfn);
-	if (request->flags & HP_ALLOC_EXCLUSIVE)
+	if (model->poisoned[pfn])
+		model_die(model, "page %u granted, which is broken", pfn);
+	if (request->flags & HP_ALLOC_EXCLUSIVE && !model_block_empty(model, b))
 		model_die(model, "exclusive grant in a block in use, page %u", pfn);
 }
 
@@ -55,13 +57,11 @@ static uint32_t take_grant(struct model *model, const struct hp_request *request
 	     b <= words_block_of(&model->words, range->pfn + range->pages - 1); b++) {
 		struct hp_block_word word = model_block(model, b);
 
-		if (word.state != HP_BLOCK_CLEAN)
-			continue;
+		claimed += word.state == HP_BLOCK_CLEAN;
 		word.state = HP_BLOCK_LIVE;
 		word.owner = request->owner;
 		word.exclusive = request->flags & HP_ALLOC_EXCLUSIVE;
 		model_set_block(model, b, word);
-		claimed++;
 	}
 	model_lease_add(model, range->pfn,
 			(struct hp_lease_word){.generation = range->generation,
