@@ -97,8 +97,8 @@ static void check_pcp(struct check *c, struct hp_pcp *pcp)
 		for (uint32_t at = list->cold; at != list->hot; at++)
 			note_entry(c, pcp, i, pcp->entries[list->base + (at & list->mask)]);
 	}
-	EXPECT(c, count == pcp->count, "cache of owner %u: count %u, has %u", pcp->owner,
-	       pcp->count, count);
+	EXPECT(c, count == hp_pcp_count(pcp), "cache of owner %u: count %u, has %u", pcp->owner,
+	       hp_pcp_count(pcp), count);
 	EXPECT(c, pcp->draining == 0, "cache of owner %u: %u pages draining", pcp->owner,
 	       pcp->draining);
 }
@@ -366,6 +366,7 @@ static void check_counters(struct check *c, struct sums *sums)
 	EXPECT(c, zone->guaranteed_blocks == guaranteed, "sum of guarantees");
 	EXPECT(c, zone->unmet_blocks == unmet, "sum of unmet guarantees");
 	EXPECT(c, zone->nr_broken == broken, "broken pages");
+	EXPECT(c, zone->attention == zone->closing + zone->nr_broken + zone->sharing, "attention");
 	EXPECT(c, zone->free_pages == sums->free_pages, "free pages");
 	EXPECT(c, zone->revoked_pages == sums->revoked, "revoked pages");
 	EXPECT(c, zone->bad_pages == sums->bad, "bad pages");

@@ -252,7 +252,8 @@ static bool give(struct hp_pcp *pcp, bool *locked, hp_pfn_t pfn, unsigned order)
 void hp_contig_free(struct hp_zone *zone, struct hp_pcp *pcp, bool *locked, hp_pfn_t pfn,
 		    uint32_t pages)
 {
-	hp_pfn_t begin = pfn;
+	uint32_t block = hp_block_of(zone, pfn);
+	unsigned closed = 0;
 
 	while (pages != 0) {
 		unsigned order = 31u - (unsigned)__builtin_clz(pages);
@@ -264,13 +265,12 @@ void hp_contig_free(struct hp_zone *zone, struct hp_pcp *pcp, bool *locked, hp_p
 		/* Chunks never mix pages that go to different places. */
 		if (order > zone->config.pageblock_order && !all_open(zone, pfn, order))
 			order = zone->config.pageblock_order;
+		closed |= zone->areas[hp_area_of(zone, pfn)].closed;
 		if (!give(pcp, locked, pfn, order))
 			hp_buddy_free(zone, pfn, order, false);
 		pfn += 1u << order;
 		pages -= 1u << order;
 	}
-	/* A run may begin in an ordinary block and go on into one of an exclusive lease. */
-	for (uint32_t b = hp_block_of(zone, begin); b <= hp_block_of(zone, pfn - 1); b++)
-		if (__builtin_expect(zone->areas[hp_block_first_area(zone, b)].closed, 0))
-			hp_pageblock_end_exclusive(zone, b);
+	for (; closed & HP_CLOSED_EXCLUSIVE && block <= hp_block_of(zone, pfn - 1); block++)
+		hp_pageblock_end_exclusive(zone, block);
 }

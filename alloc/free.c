@@ -179,7 +179,7 @@ static __attribute__((noinline)) int free_slow(struct hp_zone *zone, struct hp_p
 static __attribute__((noinline)) bool concerned(const struct hp_zone *zone, hp_pfn_t pfn,
 						uint32_t pages)
 {
-	if (__atomic_load_n(&zone->closing, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&zone->closing, __ATOMIC_RELAXED) || hp_share_is_shared(zone, pfn))
 		return true;
 	while (pages-- > 0)
 		if (hp_page_bit(zone->bad, pfn++))
@@ -206,7 +206,7 @@ free_hits(const struct hp_zone *zone, const struct hp_pcp *pcp, uint32_t slot,
 	word = hp_durable_load(&zone->leases[pfn]);
 	want = (uint64_t)range->generation << 40 | (uint64_t)slot << 22 | (uint64_t)pages << 2 |
 	       HP_LEASE_LEASED;
-	if (word != want || hp_share_is_shared(zone, pfn))
+	if (word != want)
 		return 0;
 	if ((hp_durable_load(&zone->blocks[hp_block_of(zone, pfn)]) & hp_bits(24)) !=
 	    pcp->live_word)
@@ -248,20 +248,29 @@ static inline __attribute__((always_inline)) int free_hit(struct hp_zone *zone, 
 	return 0;
 }
 
-int hp_zone_free(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot,
-		 const struct hp_range *range)
+/* Of any length, into the cache if it takes it. */
+static __attribute__((noinline)) int free_any(struct hp_zone *zone, struct hp_pcp *pcp,
+					      uint32_t slot, const struct hp_range *range)
 {
 	int index;
 
 	if (!pcp || pcp->zone != zone)
 		return free_slow(zone, NULL, slot, range);
 	index = hp_pcp_index(pcp, range->pages);
-	if (index < 0 || __builtin_expect(!hp_bias_try(&pcp->lock), 0))
+	if (index < 0 || !hp_bias_try(&pcp->lock))
 		return free_slow(zone, pcp, slot, range);
-	/* Twice the same, once with constants. */
-	if (__builtin_expect(index == 0, 1))
-		return free_hit(zone, pcp, 0, slot, range, 1);
 	return free_hit(zone, pcp, (unsigned)index, slot, range, range->pages);
+}
+
+int hp_zone_free(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot,
+		 const struct hp_range *range)
+{
+	/* A single page has the shortest way. */
+	if (__builtin_expect(!pcp || pcp->zone != zone || range->pages != 1, 0))
+		return free_any(zone, pcp, slot, range);
+	if (__builtin_expect(!hp_bias_try(&pcp->lock), 0))
+		return free_slow(zone, pcp, slot, range);
+	return free_hit(zone, pcp, 0, slot, range, 1);
 }
 
 /* The first range that begins where an earlier one does, or n. All of them are inside the zone. */

@@ -75,9 +75,10 @@ struct hp_zone {
 	/* Read by everybody, changed hardly ever. */
 	struct hp_zone_config config;
 	uint32_t nr_blocks, nr_areas;
-	uint32_t attention;  /* the sum of the next two: what a hit has to look out for */
+	uint32_t attention;  /* the sum of the next three: what a hit has to look out for */
 	uint32_t closing;    /* blocks being isolated or revoked */
 	uint32_t nr_broken;  /* bits of bad[] */
+	uint32_t sharing;    /* 1: there have been shared ranges */
 	uint32_t area_order; /* min(pageblock_order, HP_AREA_MAX_ORDER) */
 	uint32_t default_batch;
 	uint32_t variant;      /* enum hp_drain_variant, never DEFAULT */
@@ -188,15 +189,9 @@ static inline void hp_zone_unlock(struct hp_zone *zone)
 	hp_lock_release(&zone->lock);
 }
 
-/* Both are changed under the zone lock and read by hits without it. */
-static inline void hp_zone_set_closing(struct hp_zone *zone, int change)
+/* They are changed under the zone lock and read by hits without it. */
+static inline void hp_zone_attend(struct hp_zone *zone, uint32_t *what, int change)
 {
-	__atomic_store_n(&zone->closing, zone->closing + (uint32_t)change, __ATOMIC_RELAXED);
-	__atomic_store_n(&zone->attention, zone->closing + zone->nr_broken, __ATOMIC_RELAXED);
-}
-
-static inline void hp_zone_set_broken(struct hp_zone *zone, int change)
-{
-	__atomic_store_n(&zone->nr_broken, zone->nr_broken + (uint32_t)change, __ATOMIC_RELAXED);
-	__atomic_store_n(&zone->attention, zone->closing + zone->nr_broken, __ATOMIC_RELAXED);
+	__atomic_store_n(what, *what + (uint32_t)change, __ATOMIC_RELAXED);
+	__atomic_store_n(&zone->attention, zone->attention + (uint32_t)change, __ATOMIC_RELAXED);
 }

@@ -71,7 +71,8 @@ hp_pfn_t hp_lease_find(const struct hp_zone *zone, hp_pfn_t pfn)
 
 	if (cover == HP_PFN_NONE)
 		cover = block; /* a lease of exactly the block leaves no covers */
-	return covers(zone, cover, pfn) ? cover : HP_PFN_NONE;
+	/* Scratch may be damaged when hp_zone_check() looks. */
+	return cover <= pfn && covers(zone, cover, pfn) ? cover : HP_PFN_NONE;
 }
 
 uint32_t hp_lease_pages_in_block(const struct hp_zone *zone, uint32_t block)

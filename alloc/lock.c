@@ -81,10 +81,22 @@ static bool membarrier(int command)
 
 void hp_bias_init(struct hp_bias *bias)
 {
-	*bias = (struct hp_bias){
-		.asymmetric = !HP_TSAN && membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED),
-	};
+	bool there = !HP_TSAN && membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+
+	*bias = (struct hp_bias){.revoked = there ? 0 : HP_BIAS_FENCED};
 	hp_lock_init(&bias->others);
+}
+
+bool hp_bias_try_fenced(struct hp_bias *bias)
+{
+	/* If a fence is needed, the busy word written so far says nothing. */
+	if (__atomic_load_n(&bias->revoked, __ATOMIC_RELAXED) & HP_BIAS_FENCED) {
+		(void)__atomic_exchange_n(&bias->busy, 1, __ATOMIC_SEQ_CST);
+		if (!(__atomic_load_n(&bias->revoked, __ATOMIC_SEQ_CST) & HP_BIAS_REVOKED))
+			return true;
+	}
+	hp_bias_leave(bias);
+	return false;
 }
 
 void hp_bias_revoke(struct hp_bias *bias)
@@ -92,8 +104,8 @@ void hp_bias_revoke(struct hp_bias *bias)
 	unsigned spins = 0;
 
 	hp_lock_acquire(&bias->others);
-	__atomic_store_n(&bias->revoked, 1, __ATOMIC_SEQ_CST);
-	if (bias->asymmetric) {
+	if (!(__atomic_fetch_or(&bias->revoked, HP_BIAS_REVOKED, __ATOMIC_SEQ_CST) &
+	      HP_BIAS_FENCED)) {
 		bool done = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 
 		/* Registered in hp_bias_init(): it has no other way to fail. */
@@ -111,6 +123,6 @@ void hp_bias_revoke(struct hp_bias *bias)
 
 void hp_bias_restore(struct hp_bias *bias)
 {
-	__atomic_store_n(&bias->revoked, 0, __ATOMIC_RELEASE);
+	__atomic_fetch_and(&bias->revoked, ~HP_BIAS_REVOKED, __ATOMIC_RELEASE);
 	hp_lock_release(&bias->others);
 }

@@ -91,28 +91,28 @@ static inline void hp_lock_release(struct hp_lock *lock)
 		hp_lock_wake(lock);
 }
 
+#define HP_BIAS_REVOKED 1u /* somebody else is inside or on his way */
+#define HP_BIAS_FENCED	2u /* there is no membarrier: the worker has to fence */
+
 struct hp_bias {
 	uint32_t busy;	       /* written by the worker: he is inside */
-	uint32_t revoked;      /* written by others: stay out */
-	bool asymmetric;       /* membarrier is there; set once */
+	uint32_t revoked;      /* written by others */
 	struct hp_lock others; /* one of the others at a time */
 };
 
 void hp_bias_init(struct hp_bias *bias);
 
+/* The part of hp_bias_try() for a worker who has to look closer. */
+bool hp_bias_try_fenced(struct hp_bias *bias);
+
 /* The worker's way in. Never waits; false: somebody else is inside or on his way. */
 static inline bool hp_bias_try(struct hp_bias *bias)
 {
-	if (!HP_TSAN && __builtin_expect(bias->asymmetric, 1)) {
-		__atomic_store_n(&bias->busy, 1, __ATOMIC_RELAXED);
-		__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	} else {
-		(void)__atomic_exchange_n(&bias->busy, 1, __ATOMIC_SEQ_CST);
-	}
-	if (__builtin_expect(__atomic_load_n(&bias->revoked, __ATOMIC_SEQ_CST) == 0, 1))
+	__atomic_store_n(&bias->busy, 1, __ATOMIC_RELAXED);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (__builtin_expect(__atomic_load_n(&bias->revoked, __ATOMIC_ACQUIRE) == 0, 1))
 		return true;
-	__atomic_store_n(&bias->busy, 0, __ATOMIC_RELEASE);
-	return false;
+	return hp_bias_try_fenced(bias);
 }
 
 static inline void hp_bias_leave(struct hp_bias *bias)

@@ -29,7 +29,7 @@ void hp_page_mark_broken(struct hp_zone *zone, hp_pfn_t pfn)
 	if (hp_page_bit(zone->bad, pfn))
 		return;
 	set_bit(zone->bad, pfn, true);
-	hp_zone_set_broken(zone, 1);
+	hp_zone_attend(zone, &zone->nr_broken, 1);
 }
 
 void hp_page_keep_out(struct hp_zone *zone, hp_pfn_t pfn, const char *what)
@@ -50,7 +50,7 @@ uint32_t hp_page_forgive(struct hp_zone *zone, hp_pfn_t pfn, hp_pfn_t end)
 		if (!hp_page_bit(zone->bad, pfn))
 			continue;
 		set_bit(zone->bad, pfn, false);
-		hp_zone_set_broken(zone, -1);
+		hp_zone_attend(zone, &zone->nr_broken, -1);
 		n++;
 	}
 	return n;

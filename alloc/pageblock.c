@@ -249,7 +249,7 @@ int hp_zone_isolate(struct hp_zone *zone, uint32_t block)
 		hp_zone_unlock(zone);
 		return HP_BUSY;
 	}
-	hp_zone_set_closing(zone, 1);
+	hp_zone_attend(zone, &zone->closing, 1);
 	hp_pageblock_close(zone, block, HP_CLOSED_ISOLATING);
 	hp_zone_unlock(zone);
 
@@ -262,7 +262,7 @@ int hp_zone_isolate(struct hp_zone *zone, uint32_t block)
 		hp_pageblock_open(zone, block, HP_CLOSED_ISOLATING);
 		r = HP_BUSY;
 	}
-	hp_zone_set_closing(zone, -1);
+	hp_zone_attend(zone, &zone->closing, -1);
 	hp_zone_unlock(zone);
 	return r;
 }
@@ -425,7 +425,7 @@ int hp_zone_revoke_block(struct hp_zone *zone, uint32_t block, bool quarantine, 
 
 	if (r)
 		return r;
-	hp_zone_set_closing(zone, 1);
+	hp_zone_attend(zone, &zone->closing, 1);
 	hp_pageblock_close(zone, block, HP_CLOSED_ISOLATING);
 	hp_zone_unlock(zone);
 
@@ -449,7 +449,7 @@ int hp_zone_revoke_block(struct hp_zone *zone, uint32_t block, bool quarantine, 
 		else
 			pfn += cut_out(zone, pfn, from, to, hit, userdata);
 	}
-	hp_zone_set_closing(zone, -1);
+	hp_zone_attend(zone, &zone->closing, -1);
 	hp_zone_unlock(zone);
 	return 0;
 }

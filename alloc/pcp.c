@@ -23,18 +23,22 @@
 #include <errno.h>
 #include <pthread.h>
 
-#define BATCH_MAX    63u /* of the computed batch */
-#define HIGH_BATCHES 6u	 /* computed high, in batches */
-#define HIGH_SHARE   8u	 /* high is at most this part of the zone, the limit, the owner's pages */
-/*
- * But not less: a cache that is filled by less than the eight pages whose lease words share a cache
- * line hands out pages next to those of another worker, and then the two fight over the line.
- */
-#define HIGH_LEAST     16u
+#define BATCH_MAX      64u   /* of the computed batch */
+#define HIGH_BATCHES   6u    /* computed high, in batches */
 #define CAPACITY_MAX   4096u /* entries of the order 0 ring */
 #define CHUNK_ENTRIES  64u   /* freed or taken under one hold of the zone lock */
 #define ZERO_LOOKS     32u   /* entries looked at for a zero one */
 #define BLOCK_CAPACITY 16u   /* entries of the block list's ring */
+
+/* high is at most this part of the zone, of the account's limit, of the owner's pages. */
+#define HIGH_SHARE 8u
+
+/*
+ * But it may be two cache lines of lease words, and single pages are taken by whole lines: a worker
+ * who is given less hands out pages next to those of another, and then the two fight over the line.
+ */
+#define LINE_PAGES 8u
+#define HIGH_LEAST (2 * LINE_PAGES)
 
 uint32_t hp_pcp_default_batch(const struct hp_zone_config *config)
 {
@@ -124,6 +128,7 @@ static uint32_t resize(struct hp_pcp *pcp)
 	if (high < 2)
 		high = 2;
 	__atomic_store_n(&pcp->high, high, __ATOMIC_RELAXED);
+	hp_pcp_set_single_high(pcp);
 	if (blocks >= BLOCK_CAPACITY)
 		blocks = BLOCK_CAPACITY - 1;
 	__atomic_store_n(&pcp->block_high, blocks ? blocks : 1, __ATOMIC_RELAXED);
@@ -152,8 +157,7 @@ static void push_cold(struct hp_pcp *pcp, unsigned index, hp_entry_t entry)
 
 	pcp->entries[list->base + (cold & list->mask)] = entry;
 	__atomic_store_n(&list->cold, cold, __ATOMIC_RELAXED);
-	if (index != HP_PCP_BLOCK)
-		hp_pcp_set_count(pcp, pcp->count + (1u << index));
+	hp_pcp_moved(pcp, index, 1u << index);
 }
 
 bool hp_pcp_refill(struct hp_pcp *pcp, unsigned index)
@@ -167,9 +171,12 @@ bool hp_pcp_refill(struct hp_pcp *pcp, unsigned index)
 	if (index == HP_PCP_BLOCK) {
 		n = 1;
 	} else {
-		uint32_t room = pcp->high > pcp->count ? pcp->high - pcp->count : 0;
+		uint32_t count = hp_pcp_count(pcp);
+		uint32_t room = pcp->high > count ? pcp->high - count : 0;
 
-		n = (n < room ? n : room) >> index;
+		n = least(n, room) >> index;
+		if (index == 0 && n >= LINE_PAGES)
+			n &= ~(LINE_PAGES - 1);
 		if (n > pcp->list[index].mask + 1)
 			n = pcp->list[index].mask + 1;
 		if (n == 0)
@@ -281,13 +288,13 @@ static uint32_t take_cold(struct hp_pcp *pcp, unsigned index, uint32_t n, hp_ent
 {
 	struct hp_pcp_list *list = &pcp->list[index];
 	const hp_entry_t *entries = pcp->entries + list->base;
-	uint32_t cold = list->cold, pages = index == HP_PCP_BLOCK ? 0 : 1u << index;
+	uint32_t cold = list->cold;
 
 	n = least(n, hp_pcp_list_nr(list));
 	for (uint32_t i = 0; i < n; i++) {
 		ret[i] = entries[cold & list->mask];
 		__atomic_store_n(&list->cold, ++cold, __ATOMIC_RELAXED);
-		hp_pcp_set_count(pcp, pcp->count - pages);
+		hp_pcp_moved(pcp, index, -(1u << index));
 	}
 	return n;
 }
@@ -372,8 +379,8 @@ void hp_pcp_trim(struct hp_pcp *pcp)
 	hp_zone_lock(zone);
 	batch = resize(pcp);
 	hp_zone_unlock(zone);
-	if (pcp->count >= pcp->high) {
-		uint32_t more = pcp->count - pcp->high + 1;
+	if (hp_pcp_count(pcp) >= pcp->high) {
+		uint32_t more = hp_pcp_count(pcp) - pcp->high + 1;
 
 		drain(pcp, HP_PCP_SMALL, batch > more ? batch : more);
 	}
@@ -547,10 +554,6 @@ void hp_pcp_get_stats(struct hp_pcp *pcp, struct hp_pcp_stats *ret)
 		.refills = __atomic_load_n(&pcp->refills, __ATOMIC_RELAXED),
 		.drains = __atomic_load_n(&pcp->drains, __ATOMIC_RELAXED),
 	};
-	for (unsigned i = 0; i < HP_PCP_LISTS; i++) {
-		const struct hp_pcp_list *list = &pcp->list[i];
-
-		ret->per_order[i] = __atomic_load_n(&list->hot, __ATOMIC_RELAXED) -
-				    __atomic_load_n(&list->cold, __ATOMIC_RELAXED);
-	}
+	for (unsigned i = 0; i < HP_PCP_LISTS; i++)
+		ret->per_order[i] = hp_pcp_list_peek(&pcp->list[i]);
 }

@@ -23,8 +23,9 @@ struct hp_pcp_list {
 
 struct hp_pcp {
 	struct hp_bias lock;  /* of all that follows but the links */
-	uint32_t count;	      /* pages in the small lists */
-	uint32_t high;	      /* of them: the free path drains at this many */
+	uint32_t single_high; /* entries of list[0] at which the small lists together are high */
+	uint32_t others;      /* pages in the other small lists */
+	uint32_t high;	      /* pages of the small lists at which the free path drains */
 	uint32_t block_high;  /* chunks of the block list: likewise */
 	uint32_t block_pages; /* of a chunk of the block list; UINT32_MAX: there is no such list */
 	struct hp_zone *zone;
@@ -63,9 +64,29 @@ static inline uint32_t hp_pcp_list_nr(const struct hp_pcp_list *list)
 	return list->hot - list->cold;
 }
 
-static inline void hp_pcp_set_count(struct hp_pcp *pcp, uint32_t count)
+/*
+ * Pages in the small lists. How many a list has is the distance of its two indices: there is no
+ * count that a caller could forget, and a drain that moves an index page by page counts page by
+ * page.
+ */
+static inline uint32_t hp_pcp_count(const struct hp_pcp *pcp)
 {
-	__atomic_store_n(&pcp->count, count, __ATOMIC_RELAXED);
+	return hp_pcp_list_nr(&pcp->list[0]) + pcp->others;
+}
+
+/* high changed, or what the other lists have. */
+static inline void hp_pcp_set_single_high(struct hp_pcp *pcp)
+{
+	pcp->single_high = pcp->high > pcp->others ? pcp->high - pcp->others : 1;
+}
+
+/* So many pages came into a list, or left it. */
+static inline void hp_pcp_moved(struct hp_pcp *pcp, unsigned index, uint32_t pages)
+{
+	if (index == 0 || index == HP_PCP_BLOCK)
+		return;
+	__atomic_store_n(&pcp->others, pcp->others + pages, __ATOMIC_RELAXED);
+	hp_pcp_set_single_high(pcp);
 }
 
 /* Counters are read by others without the lock. */
@@ -81,8 +102,7 @@ static inline hp_entry_t hp_pcp_pop(struct hp_pcp *pcp, unsigned index)
 	uint32_t hot = list->hot - 1;
 
 	__atomic_store_n(&list->hot, hot, __ATOMIC_RELAXED);
-	if (index != HP_PCP_BLOCK)
-		hp_pcp_set_count(pcp, pcp->count - (1u << index));
+	hp_pcp_moved(pcp, index, -(1u << index));
 	return pcp->entries[list->base + (hot & list->mask)];
 }
 
@@ -99,8 +119,7 @@ static inline void hp_pcp_push(struct hp_pcp *pcp, unsigned index, hp_entry_t en
 
 	pcp->entries[list->base + (hot & list->mask)] = entry;
 	__atomic_store_n(&list->hot, hot + 1, __ATOMIC_RELAXED);
-	if (index != HP_PCP_BLOCK)
-		hp_pcp_set_count(pcp, pcp->count + (1u << index));
+	hp_pcp_moved(pcp, index, 1u << index);
 }
 
 /* Has the free path to drain, after something was put into this list? */
@@ -108,7 +127,7 @@ static inline bool hp_pcp_is_high(const struct hp_pcp *pcp, unsigned index)
 {
 	if (index == HP_PCP_BLOCK)
 		return hp_pcp_list_nr(&pcp->list[index]) > pcp->block_high;
-	return pcp->count >= __atomic_load_n(&pcp->high, __ATOMIC_RELAXED);
+	return hp_pcp_list_nr(&pcp->list[0]) >= pcp->single_high;
 }
 
 /* What a zone of this configuration starts with: pages of a batch, entries of the order 0 ring. */
@@ -133,14 +152,18 @@ void hp_pcp_prefer_zero(struct hp_pcp *pcp, unsigned index);
  */
 bool hp_pcp_give(struct hp_pcp *pcp, hp_pfn_t pfn, unsigned order);
 
-/* Pages of a cache, and of its drain, as seen without its lock. */
+/* Entries of a list as seen without the lock. */
+static inline uint32_t hp_pcp_list_peek(const struct hp_pcp_list *list)
+{
+	uint32_t hot = __atomic_load_n(&list->hot, __ATOMIC_RELAXED);
+	uint32_t nr = hot - __atomic_load_n(&list->cold, __ATOMIC_RELAXED);
+
+	return (int32_t)nr < 0 ? 0 : nr; /* it was turned over meanwhile */
+}
+
+/* Pages of a cache as seen without the lock. */
 static inline uint32_t hp_pcp_pages(const struct hp_pcp *pcp)
 {
-	const struct hp_pcp_list *list = &pcp->list[HP_PCP_BLOCK];
-	uint32_t hot = __atomic_load_n(&list->hot, __ATOMIC_RELAXED);
-	uint32_t cold = __atomic_load_n(&list->cold, __ATOMIC_RELAXED);
-
-	if ((int32_t)(hot - cold) < 0)
-		hot = cold; /* looked at while it was turned over */
-	return __atomic_load_n(&pcp->count, __ATOMIC_RELAXED) + (hot - cold) * pcp->block_pages;
+	return hp_pcp_list_peek(&pcp->list[0]) + __atomic_load_n(&pcp->others, __ATOMIC_RELAXED) +
+	       hp_pcp_list_peek(&pcp->list[HP_PCP_BLOCK]) * pcp->block_pages;
 }

@@ -93,6 +93,8 @@ int hp_zone_share_get(struct hp_zone *zone, uint32_t slot, const struct hp_range
 	for (uint32_t i = 0; r == 0 && i < range->pages; i++)
 		if (zone->refs[range->pfn + i] == UINT16_MAX)
 			r = HP_BUSY;
+	if (r == 0)
+		hp_share_begin(zone);
 	for (uint32_t i = 0; r == 0 && i < range->pages; i++)
 		__atomic_store_n(&zone->refs[range->pfn + i], zone->refs[range->pfn + i] + 1,
 				 __ATOMIC_RELAXED);

@@ -12,6 +12,13 @@ static inline bool hp_share_is_shared(const struct hp_zone *zone, hp_pfn_t pfn)
 	return zone->refs && __atomic_load_n(&zone->refs[pfn], __ATOMIC_RELAXED) != 0;
 }
 
+/* From now on, frees have to look whether a page is shared. */
+static inline void hp_share_begin(struct hp_zone *zone)
+{
+	if (!zone->sharing)
+		hp_zone_attend(zone, &zone->sharing, 1);
+}
+
 /* Has none of these pages any reference? */
 bool hp_share_none(const struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages);
 

@@ -13,6 +13,7 @@
 #include "alloc/lease.h"
 #include "alloc/pageblock.h"
 #include "alloc/pcp.h"
+#include "alloc/share.h"
 #include "alloc/zone-setup.h"
 
 #include <errno.h>
@@ -279,9 +280,11 @@ static void grant(struct hp_zone *zone, const struct hp_request *request, struct
 {
 	hp_pfn_t pfn = ret->range.pfn;
 
-	if (request->flags & HP_ALLOC_SHARED)
+	if (request->flags & HP_ALLOC_SHARED) {
+		hp_share_begin(zone);
 		for (uint32_t i = 0; i < request->pages; i++)
 			zone->refs[pfn + i] = 1;
+	}
 	fill_grant(zone, ret, pfn, request->pages,
 		   hp_lease_grant(zone, pfn, request->pages, request->slot), ret->zeroed);
 }
@@ -326,7 +329,7 @@ static inline __attribute__((always_inline)) int alloc_hit(struct hp_zone *zone,
 {
 	hp_entry_t entry = hp_pcp_pop(pcp, index);
 	hp_pfn_t pfn = hp_entry_pfn(entry);
-	uint32_t pages = request->pages;
+	uint32_t pages = index == 0 ? 1 : request->pages;
 	uint32_t generation = hp_lease_store(zone, pfn, pages, request->slot);
 
 	hp_bias_leave(&pcp->lock);
@@ -353,23 +356,38 @@ static __attribute__((noinline)) int alloc_miss(struct hp_zone *zone, struct hp_
 	return alloc_hit(zone, pcp, index, request, ret);
 }
 
-int hp_zone_alloc(struct hp_zone *zone, struct hp_pcp *pcp, const struct hp_request *request,
-		  struct hp_grant *ret)
+/* Of any shape, from the cache if it can serve it. */
+static __attribute__((noinline)) int alloc_any(struct hp_zone *zone, struct hp_pcp *pcp,
+					       const struct hp_request *request,
+					       struct hp_grant *ret)
 {
 	int index = cache_index(zone, pcp, request);
 
 	if (index < 0)
 		return request_possible(zone, request) ? alloc_slow(zone, request, ret) : -EINVAL;
-	if (__builtin_expect(!hp_bias_try(&pcp->lock), 0))
+	if (!hp_bias_try(&pcp->lock))
 		return alloc_slow(zone, request, ret);
-	if (__builtin_expect(hp_pcp_list_nr(&pcp->list[index]) == 0, 0) ||
-	    __builtin_expect(request->flags & HP_ALLOC_ZEROED, 0))
+	if (hp_pcp_list_nr(&pcp->list[index]) == 0 || request->flags & HP_ALLOC_ZEROED)
 		return alloc_miss(zone, pcp, (unsigned)index, request, ret);
 	hp_pcp_bump(&pcp->hits, 1);
-	/* Twice the same, once with a constant. */
-	if (__builtin_expect(index == 0, 1))
-		return alloc_hit(zone, pcp, 0, request, ret);
 	return alloc_hit(zone, pcp, (unsigned)index, request, ret);
+}
+
+int hp_zone_alloc(struct hp_zone *zone, struct hp_pcp *pcp, const struct hp_request *request,
+		  struct hp_grant *ret)
+{
+	/* The plainest request, of a single page, is what most are and has the shortest way. */
+	if (__builtin_expect(!pcp || pcp->zone != zone || pcp->owner != request->owner ||
+				     request->slot - 1 >= HP_SLOT_MAX || request->pages != 1 ||
+				     (request->flags | request->align >> 1) != 0,
+			     0))
+		return alloc_any(zone, pcp, request, ret);
+	if (__builtin_expect(!hp_bias_try(&pcp->lock), 0))
+		return alloc_slow(zone, request, ret);
+	if (__builtin_expect(hp_pcp_list_nr(&pcp->list[0]) == 0, 0))
+		return alloc_miss(zone, pcp, 0, request, ret);
+	hp_pcp_bump(&pcp->hits, 1);
+	return alloc_hit(zone, pcp, 0, request, ret);
 }
 
 /* Can the lists and clean blocks give n chunks of this order? If so, take() will not fail. */
