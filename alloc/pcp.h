@@ -77,7 +77,7 @@ static inline uint32_t hp_pcp_count(const struct hp_pcp *pcp)
 /* high changed, or what the other lists have. */
 static inline void hp_pcp_set_single_high(struct hp_pcp *pcp)
 {
-	pcp->single_high = pcp->high > pcp->others ? pcp->high - pcp->others : 1;
+	pcp->single_high = pcp->high > pcp->others ? pcp->high - pcp->others : 0;
 }
 
 /* So many pages came into a list, or left it. */
@@ -117,6 +117,7 @@ static inline void hp_pcp_push(struct hp_pcp *pcp, unsigned index, hp_entry_t en
 	struct hp_pcp_list *list = &pcp->list[index];
 	uint32_t hot = list->hot;
 
+	assert(!hp_pcp_is_full(pcp, index));
 	pcp->entries[list->base + (hot & list->mask)] = entry;
 	__atomic_store_n(&list->hot, hot + 1, __ATOMIC_RELAXED);
 	hp_pcp_moved(pcp, index, 1u << index);
