@@ -141,10 +141,9 @@ static int ask(struct hugepool *pool, const struct wanted *wanted, struct hp_wir
 	pool->keep_fds = false;
 	if (r == -ENOMEM || r == -EDQUOT)
 		pool->error.asked_bytes = wanted->bytes;
-	if (r < 0)
+	if (r)
 		return r;
-	r = read_grant(wanted, (const Hugepool__V1__Ranges *)reply, ret);
-	if (r < 0)
+	if (read_grant(wanted, (const Hugepool__V1__Ranges *)reply, ret) < 0)
 		return request_fail_protocol(pool);
 	return 0;
 }
@@ -217,7 +216,7 @@ static int take_grant(struct hugepool *pool, const struct wanted *wanted,
 
 	for (int i = 0; i < GRANT_TRIES; i++) {
 		r = ask(pool, wanted, ret_wire);
-		if (r < 0)
+		if (r)
 			return r;
 		r = map_grant(pool, wanted, ret_wire);
 		if (r == 0)
@@ -257,7 +256,7 @@ static int alloc_locked(struct hugepool *pool, const struct hugepool_request *re
 			struct hp_wire_range *ret_wire, struct hugepool_range *ret_ranges,
 			bool *ret_hot, size_t n)
 {
-	struct wanted wanted = {.count = n};
+	struct wanted wanted;
 	int r;
 
 	r = translate(pool, request, n, &wanted);
@@ -268,7 +267,7 @@ static int alloc_locked(struct hugepool *pool, const struct hugepool_request *re
 	if (wanted.exclusive && pool->flags & HUGEPOOL_KEEP_BLOCKS)
 		release_without_fd(pool, wanted.window);
 	r = take_grant(pool, &wanted, ret_wire);
-	if (r < 0)
+	if (r)
 		return r;
 
 	for (size_t i = 0; i < n; i++) {
@@ -300,7 +299,7 @@ int hugepool_alloc_bulk(struct hugepool *pool, const struct hugepool_request *re
 	if (r < 0)
 		return r;
 	r = handle_leave(pool, alloc_locked(pool, request, wire, ret, hot, n));
-	if (r < 0)
+	if (r)
 		return r;
 
 	for (size_t i = 0; i < n && request->flags & HUGEPOOL_ZERO; i++)

@@ -32,7 +32,7 @@ static struct held_range *find_held(struct hugepool *pool, const struct hugepool
 
 static int fail_not_held(struct hugepool *pool, size_t index)
 {
-	handle_fail(pool, -EINVAL,
+	handle_note(pool, -EINVAL,
 		    "not a range of this handle: freed before, or not as it was granted");
 	pool->error.index = index;
 	return -EINVAL;

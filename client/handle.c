@@ -30,15 +30,14 @@ struct window *handle_window(struct hugepool *pool, uint32_t zone)
 	return NULL;
 }
 
-int handle_fail(struct hugepool *pool, int error, const char *format, ...)
+void handle_note(struct hugepool *pool, int error, const char *format, ...)
 {
 	va_list args;
 
 	pool->error = (struct hugepool_error){.error = -error};
 	va_start(args, format);
-	vsnprintf(pool->error.message, sizeof(pool->error.message), format, args);
+	(void)vsnprintf(pool->error.message, sizeof(pool->error.message), format, args);
 	va_end(args);
-	return error;
 }
 
 int handle_enter(struct hugepool *pool)

@@ -32,9 +32,12 @@ int handle_open(struct hugepool **ret, const struct hugepool_options *options,
 /* NULL: no such zone. */
 struct window *handle_window(struct hugepool *pool, uint32_t zone);
 
-/* Writes the last error down. error: -errno, returned. The rest is the message. */
-int handle_fail(struct hugepool *pool, int error, const char *format, ...)
+/* Writes the last error down, with its message. error: -errno. */
+void handle_note(struct hugepool *pool, int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* The same as an expression whose value is the error: compilers see that it is not 0. */
+#define handle_fail(pool, error, ...) (handle_note(pool, error, __VA_ARGS__), (error))
 
 /* Takes the mutex. Return: 0, or -ECHILD in a child of fork(), without it. */
 int handle_enter(struct hugepool *pool);

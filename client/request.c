@@ -81,7 +81,7 @@ static int fail_as_told(struct hugepool *pool, const Hugepool__V1__Error *told)
 	*error = (struct hugepool_error){.error = -r, .index = told->index};
 	copy_text(error->message, sizeof(error->message), told->message);
 	if (!error->message[0])
-		handle_fail(pool, r, "the daemon answers: %s", hp_message_code_name(told->code));
+		handle_note(pool, r, "the daemon answers: %s", hp_message_code_name(told->code));
 	copy_text(error->zone, sizeof(error->zone), told->zone);
 	for (size_t i = 0; i < pool->nr_windows; i++)
 		if (strcmp(pool->windows[i].name, error->zone) == 0)

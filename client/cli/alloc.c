@@ -74,8 +74,8 @@ static int hold(struct cli *cli, int signals)
 			return -errno;
 	if (p[0].revents)
 		return 0;
-	snprintf(cli->error.message, sizeof(cli->error.message),
-		 "the daemon has ended, and the memory with it");
+	(void)snprintf(cli->error.message, sizeof(cli->error.message),
+		       "the daemon has ended, and the memory with it");
 	cli->error.error = ECONNRESET;
 	return -ECONNRESET;
 }

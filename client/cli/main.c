@@ -56,21 +56,21 @@ static const struct {
 
 static void print_usage(FILE *to)
 {
-	fprintf(to, "usage: hugepoolctl [OPTION ...] VERB [ARGUMENT]\n\n");
+	(void)fprintf(to, "usage: hugepoolctl [OPTION ...] VERB [ARGUMENT]\n\n");
 	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
-		fprintf(to, "  %-10s %-5s  %s%s\n", verbs[i].name,
-			verbs[i].takes_size ? "SIZE" : "", verbs[i].summary,
-			verbs[i].needs_admin ? " (admin socket)" : "");
-	fprintf(to, "\n");
+		(void)fprintf(to, "  %-10s %-5s  %s%s\n", verbs[i].name,
+			      verbs[i].takes_size ? "SIZE" : "", verbs[i].summary,
+			      verbs[i].needs_admin ? " (admin socket)" : "");
+	(void)fprintf(to, "\n");
 	for (size_t i = 0; i < ARRAY_SIZE(options); i++)
-		fprintf(to, "  --%-9s %-5s  %s\n", options[i].name,
-			options[i].value ? options[i].value : "", options[i].summary);
-	fprintf(to, "  --%-9s %-5s  %s\n  --%-9s %-5s  %s\n", "help", "", "this", "version", "",
-		"of this program");
-	fprintf(to, "\nSizes: 2M, 2Mi, 2048kB, 1G; powers of 1024. Sockets: --socket, or "
-		    "HUGEPOOL_SOCKET "
-		    "and\nHUGEPOOL_ADMIN_SOCKET, or those below /run/hugepool.\n"
-		    "Exit status: 0 done, 1 failed, 2 usage.\n");
+		(void)fprintf(to, "  --%-9s %-5s  %s\n", options[i].name,
+			      options[i].value ? options[i].value : "", options[i].summary);
+	(void)fprintf(to, "  --%-9s %-5s  %s\n  --%-9s %-5s  %s\n", "help", "", "this", "version",
+		      "", "of this program");
+	(void)fprintf(to, "\nSizes: 2M, 2Mi, 2048kB, 1G; powers of 1024. Sockets: --socket, or "
+			  "HUGEPOOL_SOCKET "
+			  "and\nHUGEPOOL_ADMIN_SOCKET, or those below /run/hugepool.\n"
+			  "Exit status: 0 done, 1 failed, 2 usage.\n");
 }
 
 static int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -78,11 +78,11 @@ static int usage_error(const char *format, ...)
 {
 	va_list args;
 
-	fprintf(stderr, "hugepoolctl: ");
+	(void)fprintf(stderr, "hugepoolctl: ");
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	(void)vfprintf(stderr, format, args);
 	va_end(args);
-	fprintf(stderr, "\nhugepoolctl --help tells what there is.\n");
+	(void)fprintf(stderr, "\nhugepoolctl --help tells what there is.\n");
 	return EXIT_USAGE;
 }
 
@@ -231,7 +231,7 @@ int main(int argc, char **argv)
 	r = r < 0 ? cli_fail(&cli, r) : verb->run(&cli);
 	cli.pool = hugepool_close(cli.pool);
 	if (fflush(stdout) && r == 0) {
-		fprintf(stderr, "hugepoolctl: the output could not be written\n");
+		(void)fprintf(stderr, "hugepoolctl: the output could not be written\n");
 		r = EXIT_FAILED;
 	}
 	return r;

@@ -23,9 +23,9 @@ const char *cli_size(char buffer[CLI_SIZE_MAX], uint64_t bytes)
 		unit++;
 	}
 	if (unit < 0)
-		snprintf(buffer, CLI_SIZE_MAX, "%" PRIu64, bytes);
+		(void)snprintf(buffer, CLI_SIZE_MAX, "%" PRIu64, bytes);
 	else
-		snprintf(buffer, CLI_SIZE_MAX, "%" PRIu64 " %ciB", bytes, units[unit]);
+		(void)snprintf(buffer, CLI_SIZE_MAX, "%" PRIu64 " %ciB", bytes, units[unit]);
 	return buffer;
 }
 
@@ -57,15 +57,15 @@ const char *cli_age(char buffer[CLI_AGE_MAX], uint64_t ms)
 	uint64_t s = ms / 1000, min = s / 60, h = min / 60, d = h / 24;
 
 	if (d)
-		snprintf(buffer, CLI_AGE_MAX, "%" PRIu64 " d %" PRIu64 " h", d, h % 24);
+		(void)snprintf(buffer, CLI_AGE_MAX, "%" PRIu64 " d %" PRIu64 " h", d, h % 24);
 	else if (h)
-		snprintf(buffer, CLI_AGE_MAX, "%" PRIu64 " h %" PRIu64 " min", h, min % 60);
+		(void)snprintf(buffer, CLI_AGE_MAX, "%" PRIu64 " h %" PRIu64 " min", h, min % 60);
 	else if (min)
-		snprintf(buffer, CLI_AGE_MAX, "%" PRIu64 " min %" PRIu64 " s", min, s % 60);
+		(void)snprintf(buffer, CLI_AGE_MAX, "%" PRIu64 " min %" PRIu64 " s", min, s % 60);
 	else if (s)
-		snprintf(buffer, CLI_AGE_MAX, "%" PRIu64 " s", s);
+		(void)snprintf(buffer, CLI_AGE_MAX, "%" PRIu64 " s", s);
 	else
-		snprintf(buffer, CLI_AGE_MAX, "%" PRIu64 " ms", ms);
+		(void)snprintf(buffer, CLI_AGE_MAX, "%" PRIu64 " ms", ms);
 	return buffer;
 }
 
@@ -73,7 +73,7 @@ const char *cli_node(char buffer[16], int node)
 {
 	if (node < 0)
 		return "any";
-	snprintf(buffer, 16, "%d", node);
+	(void)snprintf(buffer, 16, "%d", node);
 	return buffer;
 }
 
@@ -94,7 +94,7 @@ int cli_print_json(json_t *json)
 
 	json_decref(json);
 	if (r < 0 || printf("\n") < 0 || fflush(stdout)) {
-		fprintf(stderr, "hugepoolctl: the output could not be written\n");
+		(void)fprintf(stderr, "hugepoolctl: the output could not be written\n");
 		return EXIT_FAILED;
 	}
 	return 0;
@@ -115,7 +115,8 @@ static void print_figures(const struct hugepool_error *error)
 	char size[CLI_SIZE_MAX];
 
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
-		fprintf(stderr, "  %-12s  %s\n", figures[i].name, cli_size(size, figures[i].bytes));
+		(void)fprintf(stderr, "  %-12s  %s\n", figures[i].name,
+			      cli_size(size, figures[i].bytes));
 }
 
 /* What to do next. */
@@ -162,13 +163,13 @@ int cli_fail(struct cli *cli, int error)
 {
 	const char *next = advice(cli, error);
 
-	fflush(stdout);
-	fprintf(stderr, "hugepoolctl: %s\n",
-		cli->error.message[0] ? cli->error.message : strerror(-error));
+	(void)fflush(stdout);
+	(void)fprintf(stderr, "hugepoolctl: %s\n",
+		      cli->error.message[0] ? cli->error.message : strerror(-error));
 	if (error == -ENOMEM || error == -EDQUOT)
 		print_figures(&cli->error);
 	if (next)
-		fprintf(stderr, "%s\n", next);
+		(void)fprintf(stderr, "%s\n", next);
 	if (cli->json)
 		cli_print_json(cli_json_error(&cli->error));
 	return EXIT_FAILED;

@@ -121,7 +121,8 @@ static int check_zone(struct cli *cli)
 			return 0;
 	if (cli->zone && r == 0) {
 		cli->error = (struct hugepool_error){.error = ENODEV};
-		snprintf(cli->error.message, sizeof(cli->error.message), "no zone %s", cli->zone);
+		(void)snprintf(cli->error.message, sizeof(cli->error.message), "no zone %s",
+			       cli->zone);
 		return -ENODEV;
 	}
 	return r;
@@ -139,8 +140,8 @@ static int remember_owners(void *userdata, const Hugepool__V1__Zone *unused,
 		if (reply->tenants[i]->name.len == 0)
 			continue;
 		owners->known[owners->nr].owner = reply->tenants[i]->owner;
-		snprintf(owners->known[owners->nr++].name, HP_NAME_MAX + 1, "%.*s", HP_NAME_MAX,
-			 cli_text(text, reply->tenants[i]->name));
+		(void)snprintf(owners->known[owners->nr++].name, HP_NAME_MAX + 1, "%.*s",
+			       HP_NAME_MAX, cli_text(text, reply->tenants[i]->name));
 	}
 	return 0;
 }

@@ -71,7 +71,7 @@ int verb_status(struct cli *cli)
 	const Hugepool__V1__StatsReply *stats;
 	int r = ask(cli, &stats);
 
-	if (r < 0)
+	if (r)
 		return cli_fail(cli, r);
 	if (cli->json)
 		return cli_print_json(cli_json_message(&stats->base));

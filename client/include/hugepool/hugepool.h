@@ -124,8 +124,8 @@ HUGEPOOL_PUBLIC struct hugepool *hugepool_close(struct hugepool *pool);
  * limit), -ENODEV (no such zone), -EINVAL, -EOPNOTSUPP, -EMFILE (no descriptor left to receive the
  * memory with), -ESHUTDOWN (the daemon is about to end), -EPROTO (it makes no sense), -ETIMEDOUT,
  * and -ECONNRESET: the daemon is gone, or an earlier call ended by -ETIMEDOUT or -EPROTO. Nothing
- * more can be taken or freed with this handle then; what it has stays usable until
- * hugepool_close().
+ * more can be taken or freed with this handle then. What it has stays mapped until hugepool_close(),
+ * but a daemon that has ended in order takes its memory back: touching it is SIGBUS from then on.
  */
 HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int hugepool_alloc(struct hugepool *pool,
 						       const struct hugepool_request *request,
