@@ -35,6 +35,14 @@ static json_t *enum_name(const ProtobufCEnumDescriptor *descriptor, int value)
 	return json_string(name);
 }
 
+static json_t *block(uint64_t word)
+{
+	struct hp_wire_block block = hp_wire_get_block(word);
+
+	return json_pack("{s:I, s:I}", "index", (json_int_t)block.index, "generation",
+			 (json_int_t)block.generation);
+}
+
 /* One element of a field. */
 static json_t *element(const ProtobufCFieldDescriptor *field, const void *p)
 {
@@ -46,8 +54,9 @@ static json_t *element(const ProtobufCFieldDescriptor *field, const void *p)
 	case PROTOBUF_C_TYPE_SINT32:
 		return json_integer(*(const int32_t *)p);
 	case PROTOBUF_C_TYPE_UINT64:
-	case PROTOBUF_C_TYPE_FIXED64:
 		return json_integer((json_int_t) * (const uint64_t *)p);
+	case PROTOBUF_C_TYPE_FIXED64:
+		return block(*(const uint64_t *)p);
 	case PROTOBUF_C_TYPE_ENUM:
 		return enum_name(field->descriptor, *(const int *)p);
 	case PROTOBUF_C_TYPE_BYTES:
@@ -74,6 +83,12 @@ static size_t element_bytes(const ProtobufCFieldDescriptor *field)
 	}
 }
 
+/* Words are of ranges, in pairs, or of blocks; the field's name tells. */
+static bool holds_ranges(const ProtobufCFieldDescriptor *field)
+{
+	return field->type == PROTOBUF_C_TYPE_FIXED64 && strncmp(field->name, "range", 5) == 0;
+}
+
 static json_t *range(const uint64_t *words)
 {
 	struct hp_wire_range range;
@@ -87,15 +102,15 @@ static json_t *range(const uint64_t *words)
 
 static json_t *repeated(const ProtobufCFieldDescriptor *field, const void *elements, size_t n)
 {
-	bool words = field->type == PROTOBUF_C_TYPE_FIXED64;
-	size_t step = words ? HP_WIRE_RANGE_WORDS : 1;
+	size_t step = holds_ranges(field) ? HP_WIRE_RANGE_WORDS : 1;
 	json_t *array = json_array();
 
 	for (size_t i = 0; array && i + step <= n; i += step) {
 		const char *p = (const char *)elements + i * element_bytes(field);
+		json_t *value =
+			holds_ranges(field) ? range((const uint64_t *)p) : element(field, p);
 
-		if (json_array_append_new(array, words ? range((const uint64_t *)p)
-						       : element(field, p)) < 0) {
+		if (json_array_append_new(array, value) < 0) {
 			json_decref(array);
 			return NULL;
 		}

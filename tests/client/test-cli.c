@@ -549,6 +549,24 @@ static void test_check_and_flush(void **state)
 	json_decref(json);
 }
 
+/* What is packed in words comes out of them. */
+static void test_words(void **state)
+{
+	Hugepool__V1__Blocks blocks = HUGEPOOL__V1__BLOCKS__INIT;
+	uint64_t word = hp_wire_put_block((struct hp_wire_block){.index = 3, .generation = 12});
+	json_t *json;
+	char *out;
+
+	(void)state;
+	blocks.n_blocks = 1;
+	blocks.blocks = &word;
+	json = cli_json_message(&blocks.base);
+	out = json_dumps(json, JSON_COMPACT);
+	assert_string_equal(out, "{\"zone\":0,\"blocks\":[{\"index\":3,\"generation\":12}]}");
+	free(out);
+	json_decref(json);
+}
+
 /* --- alloc ------------------------------------------------------------------------------------ */
 
 /* Its first words, without waiting for its end. */
@@ -661,19 +679,13 @@ static void test_no_daemon(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		FIXTURE_TEST(test_usage),
-		FIXTURE_TEST(test_help),
-		cmocka_unit_test(test_sizes),
-		FIXTURE_TEST(test_status),
-		FIXTURE_TEST(test_zones),
-		FIXTURE_TEST(test_lists),
-		FIXTURE_TEST(test_endless_list),
-		FIXTURE_TEST(test_check_and_flush),
-		FIXTURE_TEST(test_alloc),
-		FIXTURE_TEST(test_alloc_json),
-		FIXTURE_TEST(test_alloc_daemon_ends),
-		FIXTURE_TEST(test_no_memory),
-		FIXTURE_TEST(test_no_daemon),
+		FIXTURE_TEST(test_usage),	    FIXTURE_TEST(test_help),
+		cmocka_unit_test(test_sizes),	    FIXTURE_TEST(test_status),
+		FIXTURE_TEST(test_zones),	    FIXTURE_TEST(test_lists),
+		cmocka_unit_test(test_words),	    FIXTURE_TEST(test_endless_list),
+		FIXTURE_TEST(test_check_and_flush), FIXTURE_TEST(test_alloc),
+		FIXTURE_TEST(test_alloc_json),	    FIXTURE_TEST(test_alloc_daemon_ends),
+		FIXTURE_TEST(test_no_memory),	    FIXTURE_TEST(test_no_daemon),
 	};
 
 	if (argc != 2) {
