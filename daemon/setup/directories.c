@@ -86,7 +86,7 @@ static int flush(struct directories_sender *sender)
 
 	if (!sender->nr)
 		return 0;
-	strncpy(message.zone, sender->zone, sizeof(message.zone) - 1);
+	memcpy(message.zone, sender->zone, sizeof(message.zone));
 	message.nr = sender->nr;
 	memcpy(message.blocks, sender->blocks, sender->nr * sizeof(message.blocks[0]));
 	r = send_all(sender->socket, &message, sizeof(message), sender->fds, sender->nr);
@@ -97,15 +97,16 @@ static int flush(struct directories_sender *sender)
 int directories_send_consume_fd(struct directories_sender *sender, const char *zone, uint32_t block,
 				int fd)
 {
-	int r = 0;
+	int r = strlen(zone) < sizeof(sender->zone) ? 0 : -ENAMETOOLONG;
 
-	if (sender->nr == HP_BLOCKS_MAX || (sender->nr && strcmp(sender->zone, zone) != 0))
+	if (r == 0 &&
+	    (sender->nr == HP_BLOCKS_MAX || (sender->nr && strcmp(sender->zone, zone) != 0)))
 		r = flush(sender);
 	if (r < 0) {
 		close(fd);
 		return r;
 	}
-	sender->zone = zone;
+	strcpy(sender->zone, zone);
 	sender->blocks[sender->nr] = block;
 	sender->fds[sender->nr++] = fd;
 	return 0;

@@ -16,8 +16,8 @@
  */
 
 struct directories_sender {
-	int socket;	  /* borrowed */
-	const char *zone; /* of the blocks collected */
+	int socket;			/* borrowed */
+	char zone[CONFIG_NAME_MAX + 1]; /* of the blocks collected */
 	uint32_t nr;
 	uint32_t blocks[HP_BLOCKS_MAX];
 	int fds[HP_BLOCKS_MAX];
@@ -26,7 +26,7 @@ struct directories_sender {
 void directories_sender_init(struct directories_sender *sender, int socket);
 
 /*
- * Adds a block; fd is consumed in any case. zone must stay valid until the next zone or the end.
+ * Adds a block; fd is consumed in any case. zone: up to CONFIG_NAME_MAX characters.
  * Return: 0 or -errno, after which the sender is of no more use.
  */
 int directories_send_consume_fd(struct directories_sender *sender, const char *zone, uint32_t block,
