@@ -124,8 +124,52 @@ static void compare_locks(struct bench *bench, unsigned threads)
 	bench_memory_free(guarded);
 }
 
+/* Two threads take turns on one word: each turn is the way of a line from one core to the other. */
+static void transfer(struct bench_section *section)
+{
+	struct guarded *guarded = section->state;
+	atomic_uint *word = &guarded->lock.ticket.next;
+
+	while (bench_more_together(section)) {
+		bench_begin(section);
+		for (unsigned i = 0; i < ROUNDS_A_PASS; i++) {
+			while (atomic_load_explicit(word, memory_order_acquire) % 2 !=
+			       section->thread)
+				relax();
+			atomic_fetch_add_explicit(word, 1, memory_order_release);
+		}
+		bench_end(section);
+		section->ops += 2 * ROUNDS_A_PASS;
+	}
+}
+
+/*
+ * What all figures of two threads hang on. It is not the same in every run of a virtual machine,
+ * whose processors may be two threads of one core now and two cores a minute later.
+ */
+static void show_transfer(struct bench *bench)
+{
+	struct guarded *guarded = bench_memory(sizeof(*guarded));
+	struct bench_subject subject = {
+		.variant = "line-transfer", .threads = 2, .run = transfer, .state = guarded};
+	struct bench_quality quality;
+
+	bench_measure(bench, &subject, 1, &quality);
+	bench_report(bench, &(struct bench_row){.name = "lock",
+						.variant = subject.variant,
+						.pages = PRODUCT_SMALL,
+						.block_order = PRODUCT_BLOCK_ORDER,
+						.threads = 2,
+						.unit = "ns",
+						.value = subject.value,
+						.quality = &quality});
+	bench_memory_free(guarded);
+}
+
 void case_lock(struct bench *bench)
 {
 	for (unsigned threads = 1; threads <= 2 && threads <= bench_threads(bench); threads++)
 		compare_locks(bench, threads);
+	if (bench_threads(bench) >= 2)
+		show_transfer(bench);
 }
