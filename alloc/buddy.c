@@ -431,7 +431,7 @@ void hp_buddy_free(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool zero
 	hp_buddy_free_entries(zone, zone->areas[hp_area_of(zone, pfn)].owner, &entry, 1);
 }
 
-/* Frees entry i and those that follow it in the same area, all smaller than that. Returns the next. */
+/* Frees entry i and those after it in the same area, all smaller than that. Returns the next. */
 static __attribute__((noinline)) uint32_t free_row(struct hp_zone *zone, struct hp_owner *owner,
 						   const hp_entry_t *entries, uint32_t n,
 						   uint32_t i)

@@ -423,24 +423,26 @@ int hp_zone_split(struct hp_zone *zone, uint32_t slot, const struct hp_range *ra
 
 /* --- any pages of a slot --- */
 
+/* Words looked at in one go. */
+#define SINGLES 64u
+
 /* How many pages from pfn on, before end, are leases of one page of this slot. */
 static uint32_t count_singles(const struct hp_zone *zone, uint32_t slot, hp_pfn_t pfn, hp_pfn_t end)
 {
 	const hp_word_t *words = &zone->leases[pfn];
-	uint64_t want = hp_lease_single(slot), wrong = 0;
+	uint64_t want = hp_lease_single(slot);
 	uint32_t n = 0, nr = end - pfn;
 
 	if (slot > HP_SLOT_MAX)
 		return 0;
-	while (nr - n >= 8) {
-#pragma GCC unroll 8
-		for (uint32_t i = 0; i < 8; i++)
-			wrong |= hp_durable_load(&words[n + i]) ^ want;
-		if (wrong & ~HP_LEASE_GENERATION)
+	while (n < nr) {
+		uint32_t some = nr - n < SINGLES ? nr - n : SINGLES;
+
+		if (!hp_durable_all(&words[n], some, want, ~HP_LEASE_GENERATION))
 			break;
-		n += 8;
+		n += some;
 	}
-	while (n < nr && ((hp_durable_load(&words[n]) ^ want) & ~HP_LEASE_GENERATION) == 0)
+	while (n < nr && hp_durable_all(&words[n], 1, want, ~HP_LEASE_GENERATION))
 		n++;
 	return n;
 }
@@ -448,11 +450,7 @@ static uint32_t count_singles(const struct hp_zone *zone, uint32_t slot, hp_pfn_
 /* Ends n leases of one page each. */
 static void end_singles(struct giving *g, hp_pfn_t pfn, uint32_t n)
 {
-	hp_word_t *words = &g->zone->leases[pfn];
-
-#pragma GCC unroll 8
-	for (uint32_t i = 0; i < n; i++)
-		hp_durable_store(&words[i], hp_lease_freed(hp_durable_load(&words[i])));
+	hp_durable_keep(&g->zone->leases[pfn], n, HP_LEASE_GENERATION);
 	g->zone->frees += n;
 	giving_add(g, pfn, n);
 }
@@ -521,6 +519,10 @@ int hp_zone_free_contig(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot,
 		return HP_OUT_OF_RANGE;
 	end = pfn + pages;
 	g = giving_begin(zone, pcp);
+	if (count_singles(zone, slot, pfn, end) == pages) {
+		release_singles(&g, pfn, pages);
+		return giving_end(&g, 0);
+	}
 	r = check_pages(zone, slot, pfn, end, &head);
 	while (r == 0 && head < end) {
 		uint32_t n = head >= pfn ? count_singles(zone, slot, head, end) : 0;

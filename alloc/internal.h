@@ -94,15 +94,17 @@ struct hp_zone {
 	void *bad_userdata;
 	char pad0[64];
 
+	/* Together in front: what every hold of the lock writes. */
 	struct hp_lock lock;
 	uint32_t nr_pending; /* of pending[] */
 	uint64_t lock_acquisitions;
-	uint64_t free_pages, revoked_pages, bad_pages;
+	uint64_t free_pages, bad_pages, revoked_pages;
+	/* Events; those of living caches are added when somebody looks. */
+	uint64_t grants, frees;
+	uint64_t refills, drains, claims;
 	uint64_t pages_in[HP_BLOCK_STATES];  /* pages of the blocks in each state */
 	uint32_t blocks_in[HP_BLOCK_STATES]; /* blocks in each state */
 	uint32_t guaranteed_blocks, unmet_blocks;
-	/* Events; those of living caches are added when somebody looks. */
-	uint64_t grants, frees, refills, drains, claims;
 	struct hp_bad pending[HP_BAD_PENDING];
 	char pad1[64];
 

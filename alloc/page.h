@@ -102,8 +102,8 @@ static inline unsigned hp_bits_find(uint64_t free, unsigned order)
 }
 
 /*
- * Brings a line here to be written. (The builtin, as compiled for any x86-64, fetches it for reading
- * only, and then the store has to ask the other core again.)
+ * Brings a line here to be written. (The builtin, as compiled for any x86-64, fetches it for
+ * reading only, and then the store has to ask the other core again.)
  */
 static inline void hp_prefetch_write(const void *p)
 {

@@ -462,7 +462,7 @@ uint32_t hp_zone_drain(struct hp_zone *zone, uint32_t owner)
 void hp_zone_set_drain_variant(struct hp_zone *zone, enum hp_drain_variant variant)
 {
 	if (variant == HP_DRAIN_DEFAULT)
-		variant = HP_DRAIN_PICK_OUTSIDE;
+		variant = HP_DRAIN_PICK_INSIDE;
 	__atomic_store_n(&zone->variant, (uint32_t)variant, __ATOMIC_RELAXED);
 }
 
