@@ -35,7 +35,7 @@
 #define PAIRS	       51
 #define PAIRS_QUICK    31
 #define RETRY_NS       UINT64_C(240000000000) /* after so much time nothing is made again */
-#define RETRY_NS_QUICK UINT64_C(20000000000)
+#define RETRY_NS_QUICK UINT64_C(10000000000)
 
 _Noreturn void bench_die(const char *format, ...)
 {
