@@ -12,10 +12,8 @@
 
 #include "daemon/log.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdint.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define SCAN_INTERVAL_NS (20 * UINT64_C(1000000))
@@ -325,9 +323,6 @@ static void *run(void *arg)
 
 int keeper_start(struct pool *pool)
 {
-	pool->keeper_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (pool->keeper_event < 0)
-		return -errno;
 	return -pthread_create(&pool->keeper, NULL, run, pool);
 }
 
@@ -335,6 +330,4 @@ void keeper_join(struct pool *pool)
 {
 	keeper_kick(pool);
 	pthread_join(pool->keeper, NULL);
-	close(pool->keeper_event);
-	pool->keeper_event = -1;
 }

@@ -15,8 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 /*
  * How fast blocks of one owner are recycled, and how much at once: a tenant that takes, leaves and
@@ -203,6 +205,9 @@ static int build(struct pool *pool)
 {
 	int r = allocate_tables(pool);
 
+	pool->keeper_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (r == 0 && pool->keeper_event < 0)
+		r = -errno;
 	for (size_t z = 0; r == 0 && z < pool->config->nr_zones; z++)
 		r = init_zone(pool, z);
 	if (r < 0) {
@@ -231,7 +236,6 @@ int pool_new(struct pool **ret, const struct config *config, uint32_t nr_owners,
 	pool->nr_owners = nr_owners;
 	pool->guard_socket = -1;
 	pool->keeper_event = -1;
-	pool->keeper_wakes_ns = 0;
 	TAILQ_INIT(&pool->ready);
 	TAILQ_INIT(&pool->waiting);
 	pthread_mutex_init(&pool->lock, NULL);
@@ -294,6 +298,8 @@ struct pool *pool_free(struct pool *pool)
 	for (size_t z = 0; z < pool->nr_zones; z++)
 		free_zone(&pool->zones[z]);
 	source_close(pool);
+	if (pool->keeper_event >= 0) /* not before the last recycler is gone: they all kick */
+		close(pool->keeper_event);
 	pthread_cond_destroy(&pool->work);
 	pthread_mutex_destroy(&pool->lock);
 	free(pool->owners);

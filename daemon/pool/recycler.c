@@ -253,7 +253,12 @@ void recycler_watch(struct pool *pool, uint64_t now_ns, uint64_t *next_ns)
 void recycler_join_all(struct pool *pool)
 {
 	for (unsigned i = 0; i < pool->nr_recyclers; i++) {
-		if (pool->recyclers[i].state == RECYCLER_FREE)
+		bool is_free;
+
+		pthread_mutex_lock(&pool->lock);
+		is_free = pool->recyclers[i].state == RECYCLER_FREE;
+		pthread_mutex_unlock(&pool->lock);
+		if (is_free)
 			continue;
 		pthread_join(pool->recyclers[i].thread, NULL);
 		pool->recyclers[i].state = RECYCLER_FREE;

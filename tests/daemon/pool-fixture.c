@@ -25,9 +25,7 @@ static void on_clean(void *userdata, struct pool_zone *zone)
 	struct fixture *fixture = userdata;
 
 	(void)zone;
-	pthread_mutex_lock(&fixture->lock);
 	fixture->clean++;
-	pthread_mutex_unlock(&fixture->lock);
 }
 
 static void on_retired(void *userdata, struct pool_zone *zone, uint32_t block, uint64_t generation)
@@ -35,31 +33,25 @@ static void on_retired(void *userdata, struct pool_zone *zone, uint32_t block, u
 	struct fixture *fixture = userdata;
 
 	(void)zone;
-	pthread_mutex_lock(&fixture->lock);
-	fixture->retired++;
 	fixture->retired_block = block;
 	fixture->retired_generation = generation;
-	pthread_mutex_unlock(&fixture->lock);
+	fixture->retired++;
 }
 
 static void on_owner_changed(void *userdata, uint32_t owner)
 {
 	struct fixture *fixture = userdata;
 
-	pthread_mutex_lock(&fixture->lock);
 	fixture->owner_changed[owner]++;
-	pthread_mutex_unlock(&fixture->lock);
 }
 
 static void on_filled(void *userdata, uint64_t online_bytes, uint64_t configured_bytes)
 {
 	struct fixture *fixture = userdata;
 
-	pthread_mutex_lock(&fixture->lock);
 	fixture->online_bytes = online_bytes;
 	fixture->configured_bytes = configured_bytes;
 	fixture->filled++;
-	pthread_mutex_unlock(&fixture->lock);
 }
 
 /* --- life ----------------------------------------------------------------------------------------
@@ -94,7 +86,6 @@ int fixture_try(struct fixture *fixture, const char *config_text)
 	int r;
 
 	memset(fixture, 0, sizeof(*fixture));
-	pthread_mutex_init(&fixture->lock, NULL);
 	strcpy(fixture->directory, "/tmp/test-pool-XXXXXX");
 	assert_non_null(mkdtemp(fixture->directory));
 	snprintf(path, sizeof(path), "%s/hugepool.conf", fixture->directory);
@@ -108,21 +99,11 @@ int fixture_try(struct fixture *fixture, const char *config_text)
 	return r;
 }
 
-static unsigned filled(struct fixture *fixture)
-{
-	unsigned n;
-
-	pthread_mutex_lock(&fixture->lock);
-	n = fixture->filled;
-	pthread_mutex_unlock(&fixture->lock);
-	return n;
-}
-
 void fixture_open(struct fixture *fixture, const char *config_text)
 {
 	assert_int_equal(fixture_try(fixture, config_text), 0);
 	assert_int_equal(pool_start(fixture->pool), 0);
-	fixture_wait(filled(fixture));
+	fixture_wait(fixture->filled);
 }
 
 void fixture_close(struct fixture *fixture)
@@ -132,7 +113,6 @@ void fixture_close(struct fixture *fixture)
 	fixture->pool = pool_free(fixture->pool);
 	fixture->config = config_free(fixture->config);
 	assert_int_equal(rmdir(fixture->directory), 0);
-	pthread_mutex_destroy(&fixture->lock);
 }
 
 void fixture_sleep_ms(unsigned ms)

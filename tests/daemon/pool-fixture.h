@@ -7,9 +7,9 @@
 
 #include "daemon/pool/pool.h"
 
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,11 +24,10 @@ struct fixture {
 	struct pool *pool;
 	struct pool_zone *zone; /* the first */
 
-	pthread_mutex_t lock;
-	unsigned clean, retired, owner_changed[FIXTURE_OWNERS], filled;
-	uint64_t online_bytes, configured_bytes;
-	uint32_t retired_block;
-	uint64_t retired_generation;
+	/* Written by the callbacks; the details before the number that counts them. */
+	atomic_uint clean, retired, owner_changed[FIXTURE_OWNERS], filled;
+	_Atomic uint64_t online_bytes, configured_bytes, retired_generation;
+	_Atomic uint32_t retired_block;
 };
 
 /* DIR in the text stands for the fixture's directory. Return: of pool_new(). */
