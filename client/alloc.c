@@ -193,7 +193,7 @@ static int give_back(struct hugepool *pool, const struct wanted *wanted,
 {
 	uint64_t words[HP_RANGES_MAX * HP_WIRE_RANGE_WORDS];
 	Hugepool__V1__Ranges ranges = HUGEPOOL__V1__RANGES__INIT;
-	struct release release = {.n = 0};
+	struct release release;
 	int r;
 
 	for (size_t i = 0; i < wanted->count; i++)
@@ -203,6 +203,7 @@ static int give_back(struct hugepool *pool, const struct wanted *wanted,
 	r = request_exchange(pool, TYPE(FREE), &ranges.base, TYPE(DONE), NULL);
 	if (r < 0)
 		return r;
+	request_release_init(&release);
 	for (size_t i = 0; i < wanted->count; i++)
 		request_release(pool, &release, wanted->window, wire[i].page, wire[i].pages, true);
 	request_release_flush(pool, &release);
@@ -239,8 +240,9 @@ static int take_grant(struct hugepool *pool, const struct wanted *wanted,
  */
 static void release_without_fd(struct hugepool *pool, struct window *window)
 {
-	struct release release = {.n = 0};
+	struct release release;
 
+	request_release_init(&release);
 	for (uint32_t i = 0; i < window->nr_blocks; i++) {
 		struct block *block = &window->blocks[i];
 

@@ -60,7 +60,7 @@ static int free_locked(struct hugepool *pool, const struct hugepool_range *range
 {
 	uint64_t words[HP_RANGES_MAX * HP_WIRE_RANGE_WORDS];
 	Hugepool__V1__Ranges message = HUGEPOOL__V1__RANGES__INIT;
-	struct release release = {.n = 0};
+	struct release release;
 	int r;
 
 	if (n < 1 || n > HP_RANGES_MAX)
@@ -83,6 +83,7 @@ static int free_locked(struct hugepool *pool, const struct hugepool_range *range
 		stay(pool, ranges, n);
 		return r;
 	}
+	request_release_init(&release);
 	for (size_t i = 0; i < n; i++)
 		forget(pool, find_held(pool, &ranges[i]), &release);
 	request_release_flush(pool, &release);

@@ -144,10 +144,11 @@ static int take_blocks(struct hugepool *pool, const Hugepool__V1__Blocks *blocks
 static int retire_blocks(struct hugepool *pool, const Hugepool__V1__Blocks *blocks)
 {
 	struct window *window = handle_window(pool, blocks->zone);
-	struct release release = {.n = 0};
+	struct release release;
 
 	if (!window)
 		return -EPROTO;
+	request_release_init(&release);
 	for (size_t i = 0; i < blocks->n_blocks; i++) {
 		struct hp_wire_block wire = hp_wire_get_block(blocks->blocks[i]);
 

@@ -19,8 +19,14 @@ int request_exchange(struct hugepool *pool, uint8_t type, const ProtobufCMessage
 struct release {
 	struct window *window;
 	size_t n;
-	uint64_t words[HP_BLOCKS_MAX];
+	uint64_t words[HP_BLOCKS_MAX]; /* the first n; never cleared, it is too large for that */
 };
+
+static inline void request_release_init(struct release *release)
+{
+	release->window = NULL;
+	release->n = 0;
+}
 
 /*
  * Lets go of the blocks of these pages that hold no range and are not to be kept. unusable: also of

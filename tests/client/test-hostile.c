@@ -244,13 +244,13 @@ static void test_no_reply(void **state)
 
 	f->fake.hook = say_nothing;
 	check_broken(f, pool, -ETIMEDOUT);
-	assert_in_range(now_ms() - start, 90, 5000);
+	assert_in_range(now_ms() - start, 90, 30000);
 }
 
-/* A byte now and then does not make it wait longer. */
+/* A byte now and then does not make it wait longer: all of them would take ten seconds. */
 static bool dribble(struct fake *fake, const struct hp_frame *frame)
 {
-	const struct timespec pause = {.tv_nsec = 20000000};
+	const struct timespec pause = {.tv_nsec = 50000000};
 	uint8_t bytes[HP_FRAME_HEADER_BYTES + 200] = {
 		200, 0, 0, 0, TYPE(GRANT), 0, (uint8_t)frame->tag, (uint8_t)(frame->tag >> 8)};
 
@@ -269,7 +269,7 @@ static void test_dribbled_reply(void **state)
 
 	f->fake.hook = dribble;
 	check_broken(f, pool, -ETIMEDOUT);
-	assert_in_range(now_ms() - start, 190, 2500);
+	assert_in_range(now_ms() - start, 190, 8000);
 }
 
 /* Nor does an endless stream of what nobody asked for. */
@@ -291,7 +291,7 @@ static void test_flood(void **state)
 
 	f->fake.hook = flood;
 	check_broken(f, pool, -ETIMEDOUT);
-	assert_in_range(now_ms() - start, 190, 5000);
+	assert_in_range(now_ms() - start, 190, 30000);
 	/* Its thread may be stuck in sending. */
 	f->pool = hugepool_close(pool);
 }
