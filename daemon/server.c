@@ -76,7 +76,7 @@ static void on_clean(void *userdata, struct pool_zone *zone)
 {
 	struct server *server = userdata;
 
-	(void)zone;
+	waits_poke(server->net.waits, zone);
 	if (!server->something_to_serve) {
 		server->something_to_serve = true;
 		wake(server);
@@ -234,6 +234,14 @@ static int take_sockets(struct server *server)
 	return rc;
 }
 
+/* waits_wake_fn */
+static void wake_worker(void *userdata, unsigned worker)
+{
+	const struct net *net = userdata;
+
+	worker_wake(net->workers[worker]);
+}
+
 static int make_memory(struct server *server)
 {
 	struct pool_callbacks callbacks = {
@@ -251,7 +259,11 @@ static int make_memory(struct server *server)
 	if (!rc)
 		rc = slots_new(&server->net.slots, server->net.tenants);
 	if (!rc)
-		rc = leases_new(&server->net.leases, server->pool, server->net.slots);
+		rc = waits_new(&server->net.waits, server->pool, server->config->workers,
+			       wake_worker, &server->net);
+	if (!rc)
+		rc = leases_new(&server->net.leases, server->pool, server->net.slots,
+				server->net.waits);
 	for (size_t i = 0; !rc && i < pool_nr_zones(server->pool); i++)
 		server->ops.configured_bytes += pool_zone(server->pool, i)->config->size_bytes;
 	return rc;
@@ -266,6 +278,8 @@ static int make_workers(struct server *server)
 	server->workers = calloc(server->config->workers, sizeof(*server->workers));
 	if (!server->workers)
 		return -ENOMEM;
+	server->net.workers = server->workers;
+	server->net.nr_workers = server->config->workers;
 	while (server->nr_workers < server->config->workers && !rc) {
 		rc = worker_new(&server->workers[server->nr_workers], &server->net,
 				(unsigned)server->nr_workers);
@@ -347,6 +361,7 @@ struct server *server_free(struct server *server)
 		worker_free(server->workers[i]);
 	free(server->workers);
 	leases_free(server->net.leases);
+	waits_free(server->net.waits);
 	slots_free(server->net.slots);
 	tenants_free(server->net.tenants);
 	endpoint_close(server->admin_endpoint);

@@ -31,4 +31,7 @@
 #define HP_ADMIN_SESSIONS_MAX	   16		/* connections of the admin socket, counted apart */
 #define HP_SLOTS_MAX		   16384 /* holders: open sessions and what is left of broken ones */
 #define HP_SLOTS_PER_TENANT_MAX	   2048
+#define HP_WAITS_PER_SESSION_MAX   64	    /* requests that wait at one time */
+#define HP_DEADLINE_MAX_MS	   86400000 /* how long one may wait: a day */
+#define HP_PRIORITY_MAX		   255
 #define HP_DESCRIPTORS_OWED_MAX	   2048 /* to a tenant, of one worker, unread */

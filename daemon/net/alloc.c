@@ -9,7 +9,9 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "daemon/net/alloc.h"
 #include "daemon/net/blocks.h"
+#include "daemon/net/park.h"
 #include "daemon/net/reply.h"
 
 #define CODE(name) HUGEPOOL__V1__CODE__CODE_##name
@@ -23,10 +25,6 @@ static const char *not_served(const Hugepool__V1__Alloc *alloc)
 		return "nodes";
 	if (alloc->shareable)
 		return "shareable";
-	if (alloc->deadline_ms)
-		return "deadline_ms";
-	if (alloc->priority)
-		return "priority";
 	return NULL;
 }
 
@@ -57,6 +55,19 @@ static int check_alloc(struct session *session, uint16_t tag, const Hugepool__V1
 		       "align_pages: %u is no power of two", alloc->align_pages);
 		return -1;
 	}
+	if (alloc->deadline_ms > HP_DEADLINE_MAX_MS) {
+		refuse(session, tag,
+		       &(struct refusal){.code = CODE(INVALID), .limit = HP_DEADLINE_MAX_MS},
+		       "deadline_ms: %u, but one may wait for at most %u", alloc->deadline_ms,
+		       HP_DEADLINE_MAX_MS);
+		return -1;
+	}
+	if (alloc->priority > HP_PRIORITY_MAX) {
+		refuse(session, tag,
+		       &(struct refusal){.code = CODE(INVALID), .limit = HP_PRIORITY_MAX},
+		       "priority: %u, but the highest is %u", alloc->priority, HP_PRIORITY_MAX);
+		return -1;
+	}
 	return 0;
 }
 
@@ -76,8 +87,8 @@ static struct pool_zone *find_zone(struct session *session, uint16_t tag,
 	return NULL;
 }
 
-static void refuse_grant(struct session *session, uint16_t tag, int condition,
-			 const struct pool_zone *zone, const struct hp_request *request, size_t n)
+void alloc_refuse(struct session *session, uint16_t tag, int condition,
+		  const struct pool_zone *zone, const struct hp_request *request, size_t n)
 {
 	struct refusal refusal = {
 		.zone = zone,
@@ -110,17 +121,25 @@ static void refuse_grant(struct session *session, uint16_t tag, int condition,
 	}
 }
 
-/* The grants in scratch are taken back. */
-static void take_back(struct session *session, size_t n)
+void alloc_take_back(struct session *session, const struct hp_grant *grants, size_t n)
 {
 	struct worker *worker = session->worker;
 	size_t bad;
 
 	for (size_t i = 0; i < n; i++)
-		worker->scratch.ranges[i] = worker->scratch.grants[i].range;
+		worker->scratch.ranges[i] = grants[i].range;
 	if (leases_return(worker->net->leases, worker->caches, session->slot,
 			  worker->scratch.ranges, n, &bad))
 		assert(!"what was just granted is ours");
+}
+
+void alloc_deliver(struct session *session, uint16_t tag, struct pool_zone *zone,
+		   const struct hp_grant *grants, size_t n)
+{
+	if (blocks_deliver(session, tag, zone, grants, n))
+		alloc_take_back(session, grants, n);
+	else
+		reply_grant(session, tag, grants, n);
 }
 
 void request_alloc(struct session *session, uint16_t tag, const ProtobufCMessage *message)
@@ -148,16 +167,20 @@ void request_alloc(struct session *session, uint16_t tag, const ProtobufCMessage
 		.flags = (alloc->zero ? HP_ALLOC_ZEROED : 0) |
 			 (alloc->exclusive ? HP_ALLOC_EXCLUSIVE : 0),
 	};
+	/* Who can wait takes his place behind those of his tenant who do. */
+	if (alloc->deadline_ms && waits_count(worker->net->waits, zone->id)) {
+		park(session, tag, zone, &request, n, alloc->priority, alloc->deadline_ms);
+		return;
+	}
 	rc = leases_grant(worker->net->leases, worker->caches, session->slot, zone, &request,
 			  worker->scratch.grants, n);
-	if (rc) {
-		pool_poke(worker->net->pool);
-		refuse_grant(session, tag, rc, zone, &request, n);
+	if (!rc) {
+		alloc_deliver(session, tag, zone, worker->scratch.grants, n);
 		return;
 	}
-	if (blocks_deliver(session, tag, zone, worker->scratch.grants, n)) {
-		take_back(session, n);
-		return;
-	}
-	reply_grant(session, tag, worker->scratch.grants, n);
+	pool_poke(worker->net->pool);
+	if (alloc->deadline_ms && (rc == HP_NO_ROOM || rc == HP_OVER_LIMIT))
+		park(session, tag, zone, &request, n, alloc->priority, alloc->deadline_ms);
+	else
+		alloc_refuse(session, tag, rc, zone, &request, n);
 }

@@ -24,6 +24,9 @@ void request_free(struct session *session, uint16_t tag, const ProtobufCMessage 
 void request_free_part(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_release_block(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 
+/* park.c */
+void request_cancel(struct session *session, uint16_t tag, const ProtobufCMessage *message);
+
 /* look.c */
 void request_stats(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_list(struct session *session, uint16_t tag, const ProtobufCMessage *message);

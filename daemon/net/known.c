@@ -87,6 +87,16 @@ void known_set(struct known *known, const struct pool_zone *zone, uint32_t block
 	*word = generation << PAGES_BITS | (*word & PAGES_MASK);
 }
 
+bool known_any(const struct known *known, const struct pool_zone *zone)
+{
+	const uint64_t *words = known->zone[zone->id];
+
+	for (uint32_t i = 0; words && i < zone->nr_blocks; i++)
+		if (words[i])
+			return true;
+	return false;
+}
+
 uint64_t known_generation(const struct known *known, const struct pool_zone *zone, uint32_t block,
 			  uint32_t *ret_pages)
 {

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "daemon/pool/pool.h"
@@ -35,6 +36,9 @@ uint32_t known_give(struct known *known, const struct pool_zone *zone, hp_pfn_t 
 
 void known_set(struct known *known, const struct pool_zone *zone, uint32_t block,
 	       uint64_t generation);
+
+/* Does it know any block of this zone? */
+bool known_any(const struct known *known, const struct pool_zone *zone);
 
 /* 0: not known. ret_pages: that the session holds in it. */
 uint64_t known_generation(const struct known *known, const struct pool_zone *zone, uint32_t block,

@@ -64,6 +64,14 @@ void reply_retired(struct session *session, const struct pool_zone *zone, uint32
 	reply(session, TYPE(BLOCK_RETIRED), 0, &message.base);
 }
 
+void reply_pressure(struct session *session, uint32_t zone_id)
+{
+	Hugepool__V1__Pressure message = HUGEPOOL__V1__PRESSURE__INIT;
+
+	message.zone = zone_id;
+	reply(session, TYPE(PRESSURE), 0, &message.base);
+}
+
 static ProtobufCBinaryData text(const char *string)
 {
 	return (ProtobufCBinaryData){

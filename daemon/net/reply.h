@@ -20,6 +20,9 @@ void reply_grant(struct session *session, uint16_t tag, const struct hp_grant *g
 void reply_retired(struct session *session, const struct pool_zone *zone, uint32_t block,
 		   uint64_t generation);
 
+/* Unasked: somebody waits for room in this zone. */
+void reply_pressure(struct session *session, uint32_t zone_id);
+
 /* An ERROR reply. With a zone the figures of the asking tenant are filled in. */
 struct refusal {
 	Hugepool__V1__Code code;

@@ -27,6 +27,7 @@
 
 #include "daemon/log.h"
 #include "daemon/net/dispatch.h"
+#include "daemon/net/park.h"
 #include "daemon/net/reply.h"
 
 #define SESSION_ABOUT_BYTES 4096 /* of memory that its end frees, its queue aside */
@@ -100,6 +101,7 @@ void session_free(struct session *session)
 {
 	struct worker *worker = session->worker;
 
+	parked_drop(session, false);
 	/* These have not been read, but nobody is there who could be made to wait for them. */
 	if (session->tenant)
 		worker->owed_fds[session->tenant->owner] -= session->output.unread_fds;
@@ -124,6 +126,7 @@ static void condemn(struct session *session)
 /* The connection is over without a goodbye. */
 static void connection_lost(struct session *session)
 {
+	parked_drop(session, false);
 	if (session->slot && session->slot->leases && session->slot->state == SLOT_OPEN &&
 	    !process_has_ended(session->pidfd))
 		condemn(session);
@@ -288,7 +291,7 @@ static void on_readable(evutil_socket_t fd, short what, void *userdata)
 }
 
 /* Things may move again: the peer has read, or the time has come to try. May free the session. */
-static void go_on(struct session *session)
+void session_go_on(struct session *session)
 {
 	size_t kept = session->input_bytes;
 
@@ -304,7 +307,7 @@ static void on_writable(evutil_socket_t fd, short what, void *userdata)
 {
 	(void)fd;
 	(void)what;
-	go_on(userdata);
+	session_go_on(userdata);
 }
 
 static void on_retry(evutil_socket_t fd, short what, void *userdata)
@@ -315,7 +318,7 @@ static void on_retry(evutil_socket_t fd, short what, void *userdata)
 	(void)what;
 	if (session->waiting == OUTPUT_WAIT_READER)
 		retry_later(session);
-	go_on(session);
+	session_go_on(session);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -337,6 +340,7 @@ int session_new(struct worker *worker, int fd, enum socket_kind kind, struct ten
 	session->fd = fd;
 	session->tenant = tenant;
 	session->pidfd = -1;
+	TAILQ_INIT(&session->parked);
 	event_assign(&session->read_event, worker->base, fd, EV_READ | EV_PERSIST, on_readable,
 		     session);
 	event_assign(&session->write_event, worker->base, fd, EV_WRITE | EV_PERSIST, on_writable,
@@ -365,6 +369,7 @@ void session_serve(struct session *session, struct slot *slot, int pidfd)
 
 void session_goodbye(struct session *session)
 {
+	parked_drop(session, true);
 	set_phase(session, SESSION_ENDING);
 	worker_set_deadline(session->worker, session);
 	end_holding(session);
@@ -379,5 +384,22 @@ void session_retired(struct session *session, const struct pool_zone *zone, uint
 	    known_generation(&session->known, zone, block, &pages) != generation)
 		return;
 	reply_retired(session, zone, block, generation);
-	go_on(session);
+	session_go_on(session);
+}
+
+void session_press(struct session *session, uint32_t zones)
+{
+	struct pool *pool = session->worker->net->pool;
+	bool said = false;
+
+	if (session->phase != SESSION_SERVING)
+		return;
+	for (size_t i = 0; i < pool_nr_zones(pool); i++) {
+		if (!(zones >> i & 1) || !known_any(&session->known, pool_zone(pool, i)))
+			continue;
+		reply_pressure(session, (uint32_t)i);
+		said = true;
+	}
+	if (said)
+		session_go_on(session);
 }

@@ -22,6 +22,8 @@
 #include "daemon/net/output.h"
 #include "daemon/net/worker.h"
 
+TAILQ_HEAD(parked_list, parked);
+
 enum session_phase {
 	SESSION_SILENT,
 	SESSION_SERVING,
@@ -52,6 +54,8 @@ struct session {
 	size_t input_bytes, input_room;
 	struct output output;
 	struct known known;
+	struct parked_list parked; /* requests that wait */
+	uint32_t nr_parked;
 };
 
 /*
@@ -68,6 +72,14 @@ void session_serve(struct session *session, struct slot *slot, int pidfd);
 
 /* From serving to ending: frees what it holds; the connection is closed behind the last reply. */
 void session_goodbye(struct session *session);
+
+/*
+ * Sends what was said outside of a turn, and handles what had to wait. May free the session.
+ */
+void session_go_on(struct session *session);
+
+/* Asks the client for what it can spare of these zones (bits). */
+void session_press(struct session *session, uint32_t zones);
 
 /* It did not get on in time. */
 void session_expired(struct session *session);

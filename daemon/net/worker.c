@@ -18,10 +18,12 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "daemon/net/park.h"
 #include "daemon/net/session.h"
 
-#define TRIM_BYTES	(64 * 1024) /* less than this is not worth a walk through the heap */
-#define TRIM_DELAY_SECS 1
+#define TRIM_BYTES	  (64 * 1024) /* less than this is not worth a walk through the heap */
+#define PRESSURE_EVERY_MS 1000	      /* at most, for each zone */
+#define TRIM_DELAY_SECS	  1
 
 struct handover {
 	STAILQ_ENTRY(handover) link; /* worker->arrivals */
@@ -30,9 +32,17 @@ struct handover {
 	struct tenant *tenant;
 };
 
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 /* --- from other threads ----------------------------------------------------------------------- */
 
-static void wake(struct worker *worker)
+void worker_wake(struct worker *worker)
 {
 	uint64_t one = 1;
 
@@ -52,7 +62,7 @@ int worker_hand_over(struct worker *worker, int fd, enum socket_kind kind, struc
 	pthread_mutex_lock(&worker->lock);
 	STAILQ_INSERT_TAIL(&worker->arrivals, handover, link);
 	pthread_mutex_unlock(&worker->lock);
-	wake(worker);
+	worker_wake(worker);
 	return 0;
 }
 
@@ -62,7 +72,22 @@ void worker_retire(struct worker *worker, const struct pool_zone *zone, uint32_t
 	__atomic_store_n((uint64_t *)&worker->retired[zone->id][block], generation,
 			 __ATOMIC_RELAXED);
 	worker->retired_any = true;
-	wake(worker);
+	worker_wake(worker);
+}
+
+void worker_press(struct worker *worker, const struct pool_zone *zone)
+{
+	uint64_t now = now_ms();
+	const struct net *net = worker->net;
+
+	if (worker->pressure_ms[zone->id] &&
+	    now - worker->pressure_ms[zone->id] < PRESSURE_EVERY_MS)
+		return;
+	worker->pressure_ms[zone->id] = now;
+	for (size_t i = 0; i < net->nr_workers; i++) {
+		net->workers[i]->pressure |= UINT32_C(1) << zone->id;
+		worker_wake(net->workers[i]);
+	}
 }
 
 static void take_arrivals(struct worker *worker)
@@ -106,6 +131,17 @@ static void take_retired(struct worker *worker)
 	}
 }
 
+static void press_sessions(struct worker *worker)
+{
+	uint32_t zones = __atomic_exchange_n((uint32_t *)&worker->pressure, 0, __ATOMIC_SEQ_CST);
+	struct session *session = TAILQ_FIRST(&worker->sessions), *next;
+
+	for (; zones && session; session = next) {
+		next = TAILQ_NEXT(session, link);
+		session_press(session, zones);
+	}
+}
+
 static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
 {
 	struct worker *worker = userdata;
@@ -124,17 +160,11 @@ static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
 	}
 	take_arrivals(worker);
 	take_retired(worker);
+	press_sessions(worker);
+	parked_fetch(worker);
 }
 
 /* --- deadlines -------------------------------------------------------------------------------- */
-
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /* The timer runs only while somebody has a deadline: an idle daemon does not wake up. */
 static void arm_deadline_timer(struct worker *worker, uint64_t now)
@@ -288,7 +318,7 @@ static void stop_thread(struct worker *worker)
 	pthread_mutex_lock(&worker->lock);
 	worker->stopping = true;
 	pthread_mutex_unlock(&worker->lock);
-	wake(worker);
+	worker_wake(worker);
 	pthread_join(worker->thread, NULL);
 	worker->running = false;
 }

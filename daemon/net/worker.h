@@ -19,6 +19,7 @@
 #include "daemon/tenancy/lease.h"
 #include "daemon/tenancy/slot.h"
 #include "daemon/tenancy/tenant.h"
+#include "daemon/tenancy/wait.h"
 #include "proto/message.h"
 
 #define WORKER_RECV_BYTES (16 * 1024) /* of one receive */
@@ -33,6 +34,9 @@ struct net {
 	struct tenants *tenants;
 	struct slots *slots;
 	struct leases *leases;
+	struct waits *waits;
+	struct worker **workers;
+	size_t nr_workers;
 	const struct looks *looks; /* dispatch.h */
 	unsigned hello_timeout_ms; /* HP_HELLO_TIMEOUT_MS */
 };
@@ -63,7 +67,9 @@ struct worker {
 	struct session_list sessions;
 	struct session_list deadlines; /* without HELLO, or ending: the oldest first */
 	struct event deadline_timer;
-	size_t freed_bytes; /* since memory was last given back to the kernel */
+	uint64_t pressure_ms
+		[HP_ZONES_MAX]; /* when sessions were last asked for what they can spare */
+	size_t freed_bytes;	/* since memory was last given back to the kernel */
 	struct event trim_timer;
 	uint32_t owed_fds[HP_TENANTS_MAX]; /* per owner: see output_settle() */
 	struct batch batch;
@@ -86,6 +92,7 @@ struct worker {
 	struct handover_list arrivals;
 	bool stopping;
 	_Atomic uint32_t connections, admin_connections; /* handed over and not yet gone */
+	_Atomic uint32_t pressure;			 /* zones, as bits */
 	_Atomic bool retired_any;
 	_Atomic uint64_t *retired[HP_ZONES_MAX]; /* [block]: generation whose memory is going */
 };
@@ -113,6 +120,15 @@ int worker_hand_over(struct worker *worker, int fd, enum socket_kind kind, struc
 /* The memory of this life of a block is going: tells the sessions that know it. Any thread. */
 void worker_retire(struct worker *worker, const struct pool_zone *zone, uint32_t block,
 		   uint64_t generation);
+
+/* Has it look at what came from other threads. Any thread. */
+void worker_wake(struct worker *worker);
+
+/*
+ * Somebody waits for room in this zone: asks the sessions of all workers for what they can spare.
+ * Called by a worker.
+ */
+void worker_press(struct worker *worker, const struct pool_zone *zone);
 
 /* --- for session.c ---------------------------------------------------------------------------- */
 

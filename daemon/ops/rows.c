@@ -150,6 +150,7 @@ static void fill_zone(const struct rows *rows, struct row *row, struct pool_zone
 	fill_zone_pages(&row->zone, rows, from);
 	fill_zone_viewer(&row->zone, rows, from);
 	pool_zone_get_info(from, &info);
+	row->zone.waiting = waits_count(rows->ops->net->waits, from->id);
 	row->zone.recycles = info.recycles;
 	row->zone.held = copy_text(row, info.held);
 }

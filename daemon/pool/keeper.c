@@ -44,6 +44,21 @@ void pool_poke(struct pool *pool)
 		keeper_kick(pool);
 }
 
+void pool_set_wanted(struct pool_zone *zone, uint32_t blocks)
+{
+	struct bound_zone *bound = bound_zone(zone);
+
+	bound->wanted_blocks = blocks;
+	if (blocks)
+		pool_poke(bound->pool);
+}
+
+void pool_set_owner_waits(struct pool_zone *zone, uint32_t owner, bool waits)
+{
+	if (owner < HP_TENANTS_MAX)
+		bound_zone(zone)->owner_waits[owner] = waits;
+}
+
 void pool_owner_idle(struct pool *pool, uint32_t owner, bool idle)
 {
 	if (owner >= pool->nr_owners)
@@ -90,6 +105,13 @@ static bool is_coming(const struct pool_block *block)
 	}
 }
 
+static bool owner_waits(const struct bound_zone *zone, uint32_t block)
+{
+	uint32_t owner = hp_zone_block_word(zone->public.zone, block).owner;
+
+	return owner < HP_TENANTS_MAX && zone->owner_waits[owner];
+}
+
 static struct pool_block *oldest_idle(struct bound_zone *zone)
 {
 	struct pool_block *oldest = NULL;
@@ -98,6 +120,7 @@ static struct pool_block *oldest_idle(struct bound_zone *zone)
 		struct pool_block *block = &zone->blocks[i];
 
 		if (block->stage == STAGE_READY && block->idle_since_ns && !block->busy &&
+		    !owner_waits(zone, i) &&
 		    (!oldest || block->idle_since_ns < oldest->idle_since_ns))
 			oldest = block;
 	}
@@ -171,15 +194,17 @@ static void look_at_block(struct pool_block *block, struct scan *scan)
 static void scan_zone(struct bound_zone *zone, struct scan *scan)
 {
 	const struct config_zone *config = zone->public.config;
-	uint32_t coming = 0;
+	uint32_t wanted = zone->wanted_blocks, coming = 0;
+	uint32_t low = wanted > config->clean_low ? wanted : config->clean_low;
+	uint32_t high = wanted > config->clean_high ? wanted : config->clean_high;
 
 	for (uint32_t i = 0; i < zone->public.nr_blocks; i++) {
 		look_at_block(&zone->blocks[i], scan);
 		coming += is_coming(&zone->blocks[i]);
 	}
-	if (coming >= config->clean_low)
+	if (coming >= low)
 		return;
-	while (coming < config->clean_high) {
+	while (coming < high) {
 		struct pool_block *block = oldest_idle(zone);
 
 		if (!block)

@@ -79,6 +79,15 @@ int pool_open_block(struct pool_zone *zone, uint32_t block, uint64_t *ret_genera
  * waits. */
 void pool_poke(struct pool *pool);
 
+/*
+ * Requests wait for this many blocks of the zone altogether: idle ones are taken back for them as if
+ * the watermarks were as high. 0: nobody waits. Never waits itself.
+ */
+void pool_set_wanted(struct pool_zone *zone, uint32_t blocks);
+
+/* A request of this owner waits: its own idle blocks are the first that it can have, and stay. */
+void pool_set_owner_waits(struct pool_zone *zone, uint32_t owner, bool waits);
+
 /* An owner has no session any more (idle blocks go after idle-delay), or has one again. */
 void pool_owner_idle(struct pool *pool, uint32_t owner, bool idle);
 

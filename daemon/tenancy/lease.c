@@ -19,6 +19,7 @@
 struct leases {
 	struct pool *pool;
 	struct slots *slots;
+	struct waits *waits;
 	time_t start;
 	size_t nr_zones;
 	_Atomic uint32_t *since[HP_ZONES_MAX]; /* per page: seconds after start */
@@ -32,7 +33,7 @@ static time_t now_seconds(void)
 	return now.tv_sec;
 }
 
-int leases_new(struct leases **ret, struct pool *pool, struct slots *slots)
+int leases_new(struct leases **ret, struct pool *pool, struct slots *slots, struct waits *waits)
 {
 	struct leases *leases = calloc(1, sizeof(*leases));
 
@@ -40,6 +41,7 @@ int leases_new(struct leases **ret, struct pool *pool, struct slots *slots)
 		return -ENOMEM;
 	leases->pool = pool;
 	leases->slots = slots;
+	leases->waits = waits;
 	leases->start = now_seconds();
 	leases->nr_zones = pool_nr_zones(pool);
 	for (size_t i = 0; i < leases->nr_zones; i++) {
@@ -99,7 +101,6 @@ int leases_grant(struct leases *leases, struct caches *caches, struct slot *slot
 {
 	uint32_t owner = slot->tenant->owner;
 	struct hp_pcp *pcp = caches_get(caches, owner, zone->id);
-	uint32_t seconds;
 	int rc;
 
 	request->owner = owner;
@@ -108,15 +109,20 @@ int leases_grant(struct leases *leases, struct caches *caches, struct slot *slot
 	/* What lies in the caches of other workers is free as well: fetch it before saying no. */
 	if ((rc == HP_NO_ROOM || rc == HP_OVER_LIMIT) && hp_zone_drain(zone->zone, owner) > 0)
 		rc = grant(zone, pcp, request, ret, n);
-	if (rc)
-		return rc;
+	if (!rc)
+		leases_adopt(leases, slot, zone, ret, n);
+	return rc;
+}
 
-	seconds = (uint32_t)(now_seconds() - leases->start);
+void leases_adopt(struct leases *leases, struct slot *slot, const struct pool_zone *zone,
+		  const struct hp_grant *grants, size_t n)
+{
+	uint32_t seconds = (uint32_t)(now_seconds() - leases->start);
+
 	for (size_t i = 0; i < n; i++)
-		note_since(leases, zone->id, ret[i].range.pfn, seconds);
+		note_since(leases, zone->id, grants[i].range.pfn, seconds);
 	add(&slot->leases, n);
-	add(&slot->pages[zone->id], (uint64_t)n * request->pages);
-	return 0;
+	add(&slot->pages[zone->id], (uint64_t)n * grants[0].range.pages);
 }
 
 static bool same_zone(const struct hp_range *ranges, size_t n)
@@ -160,6 +166,7 @@ static int return_one_zone(struct leases *leases, struct caches *caches, struct 
 		pages += ranges[i].pages;
 	add(&slot->leases, -(uint64_t)n);
 	add(&slot->pages[zone->id], -pages);
+	waits_poke(leases->waits, zone);
 	return 0;
 }
 
@@ -222,6 +229,7 @@ int leases_return_part(struct leases *leases, struct caches *caches, struct slot
 		note_since(leases, zone->id, ret_kept[i].pfn, since);
 	add(&slot->leases, (uint64_t)*ret_nr_kept - 1);
 	add(&slot->pages[zone->id], -(uint64_t)pages);
+	waits_poke(leases->waits, zone);
 	return 0;
 }
 
@@ -238,5 +246,6 @@ void leases_end(struct leases *leases, struct slot *slot)
 		add(&slot->pages[i], -slot->pages[i]);
 	}
 	slots_close(leases->slots, slot);
+	waits_poke(leases->waits, NULL);
 	pool_poke(leases->pool);
 }

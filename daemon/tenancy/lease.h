@@ -15,11 +15,12 @@
 #include "daemon/pool/pool.h"
 #include "daemon/tenancy/cache.h"
 #include "daemon/tenancy/slot.h"
+#include "daemon/tenancy/wait.h"
 
 struct leases;
 
-/* pool and slots are borrowed. Return: 0 or -ENOMEM. */
-int leases_new(struct leases **ret, struct pool *pool, struct slots *slots);
+/* All are borrowed; those who wait are told what comes back. Return: 0 or -ENOMEM. */
+int leases_new(struct leases **ret, struct pool *pool, struct slots *slots, struct waits *waits);
 struct leases *leases_free(struct leases *leases); /* NULL is fine; returns NULL */
 
 /*
@@ -29,6 +30,10 @@ struct leases *leases_free(struct leases *leases); /* NULL is fine; returns NULL
 int leases_grant(struct leases *leases, struct caches *caches, struct slot *slot,
 		 struct pool_zone *zone, struct hp_request *request, struct hp_grant *ret,
 		 size_t n);
+
+/* What was granted while it waited, to a slot whose worker has fetched it: from now on its lease. */
+void leases_adopt(struct leases *leases, struct slot *slot, const struct pool_zone *zone,
+		  const struct hp_grant *grants, size_t n);
 
 /*
  * Frees n leases, of any zones, or, if one of them is wrong, none; ret_bad tells which. Return: as

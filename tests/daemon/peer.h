@@ -26,6 +26,7 @@ struct peer {
 	size_t have, used;
 	int fds[PEER_FDS_MAX]; /* received with BLOCKS, in order */
 	size_t nr_fds;
+	size_t named, brought; /* blocks by BLOCKS, and descriptors, in all */
 	struct hp_frame frame; /* the last one received */
 };
 
@@ -50,7 +51,7 @@ const void *peer_expect(struct peer *peer, uint8_t type, uint16_t tag);
 /* The stream ends, perhaps after more frames. */
 void peer_expect_end(struct peer *peer);
 
-/* Nothing comes for this long. */
+/* Nothing comes for this long but PRESSURE, which asks for nothing in particular. */
 void peer_expect_silence(struct peer *peer, int ms);
 
 /* HELLO and its WELCOME. */

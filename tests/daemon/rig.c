@@ -40,8 +40,16 @@ static void nap(void)
 
 static void on_clean(void *userdata, struct pool_zone *zone)
 {
-	(void)userdata;
-	(void)zone;
+	struct rig *rig = userdata;
+
+	waits_poke(rig->net.waits, zone);
+}
+
+static void wake_worker(void *userdata, unsigned worker)
+{
+	const struct net *net = userdata;
+
+	worker_wake(net->workers[worker]);
 }
 
 static void on_retired(void *userdata, struct pool_zone *zone, uint32_t block, uint64_t generation)
@@ -106,7 +114,13 @@ struct rig *rig_new(const struct rig_options *options)
 	assert_int_equal(pool_new(&rig->net.pool, rig->config, HP_TENANTS_MAX, &callbacks), 0);
 	assert_int_equal(tenants_new(&rig->net.tenants, rig->config, rig->net.pool), 0);
 	assert_int_equal(slots_new(&rig->net.slots, rig->net.tenants), 0);
-	assert_int_equal(leases_new(&rig->net.leases, rig->net.pool, rig->net.slots), 0);
+	rig->net.workers = rig->workers;
+	rig->net.nr_workers = options->workers ? options->workers : 1;
+	assert_int_equal(waits_new(&rig->net.waits, rig->net.pool, (unsigned)rig->net.nr_workers,
+				   wake_worker, &rig->net),
+			 0);
+	assert_int_equal(
+		leases_new(&rig->net.leases, rig->net.pool, rig->net.slots, rig->net.waits), 0);
 	rig->net.looks = &rig->looks;
 	rig->net.hello_timeout_ms =
 		options->hello_timeout_ms ? options->hello_timeout_ms : HP_HELLO_TIMEOUT_MS;
@@ -151,6 +165,7 @@ struct rig *rig_free(struct rig *rig)
 	for (size_t i = 0; i < rig->acceptor.nr_workers; i++)
 		worker_free(rig->workers[i]);
 	leases_free(rig->net.leases);
+	waits_free(rig->net.waits);
 	slots_free(rig->net.slots);
 	tenants_free(rig->net.tenants);
 	config_free(rig->config);

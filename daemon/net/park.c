@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A request that waits is nothing but what it asked for, a place in a queue of tenancy, and a timer.
+ * It may be granted by any thread at any moment; what is granted is a lease of the session only once
+ * its worker has fetched it. So whatever ends the wait - the grant, the deadline, CANCEL, the end of
+ * the session - first takes it out of the queue and then looks whether it had been granted by then.
+ */
+#include "daemon/net/park.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/net/alloc.h"
+#include "daemon/net/dispatch.h"
+#include "daemon/net/reply.h"
+
+#define CODE(name) HUGEPOOL__V1__CODE__CODE_##name
+
+struct parked {
+	TAILQ_ENTRY(parked) link; /* session->parked */
+	struct session *session;
+	uint16_t tag;
+	struct waiter waiter;
+	struct event deadline;
+	struct hp_grant grants[]; /* waiter.n */
+};
+
+/* Of the session and its leases, as far as it was granted. */
+static void adopt(const struct parked *parked)
+{
+	leases_adopt(parked->session->worker->net->leases, parked->session->slot,
+		     parked->waiter.zone, parked->grants, parked->waiter.n);
+}
+
+static void end(struct parked *parked)
+{
+	evtimer_del(&parked->deadline);
+	TAILQ_REMOVE(&parked->session->parked, parked, link);
+	parked->session->nr_parked--;
+	free(parked);
+}
+
+static void deliver(struct parked *parked)
+{
+	adopt(parked);
+	alloc_deliver(parked->session, parked->tag, parked->waiter.zone, parked->grants,
+		      parked->waiter.n);
+}
+
+static void refuse_late(struct parked *parked)
+{
+	const struct waiter *waiter = &parked->waiter;
+
+	refuse(parked->session, parked->tag,
+	       &(struct refusal){.code = CODE(TIMED_OUT),
+				 .zone = waiter->zone,
+				 .asked_pages = waiter->n * waiter->request.pages},
+	       "%zu x %u pages of %llu kB were asked for in zone %s, and there was no room for them until the deadline",
+	       waiter->n, waiter->request.pages,
+	       (unsigned long long)waiter->zone->page_bytes / 1024, waiter->zone->name);
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *userdata)
+{
+	struct parked *parked = userdata;
+	struct session *session = parked->session;
+
+	(void)fd;
+	(void)what;
+	if (waits_cancel(session->worker->net->waits, &parked->waiter))
+		deliver(parked);
+	else
+		refuse_late(parked);
+	end(parked);
+	session_go_on(session);
+}
+
+static struct parked *new_parked(struct session *session, uint16_t tag, size_t n)
+{
+	struct parked *parked = calloc(1, sizeof(*parked) + n * sizeof(parked->grants[0]));
+
+	if (!parked)
+		return NULL;
+	parked->session = session;
+	parked->tag = tag;
+	evtimer_assign(&parked->deadline, session->worker->base, on_deadline, parked);
+	TAILQ_INSERT_TAIL(&session->parked, parked, link);
+	session->nr_parked++;
+	return parked;
+}
+
+void park(struct session *session, uint16_t tag, struct pool_zone *zone,
+	  const struct hp_request *request, size_t n, uint32_t priority, uint32_t deadline_ms)
+{
+	struct worker *worker = session->worker;
+	struct timeval tv = {
+		.tv_sec = deadline_ms / 1000,
+		.tv_usec = (suseconds_t)(deadline_ms % 1000) * 1000,
+	};
+	struct parked *parked = NULL;
+
+	if (session->nr_parked >= HP_WAITS_PER_SESSION_MAX) {
+		refuse(session, tag,
+		       &(struct refusal){.code = CODE(TOO_MANY), .limit = HP_WAITS_PER_SESSION_MAX},
+		       "requests of this session wait already");
+		return;
+	}
+	parked = new_parked(session, tag, n);
+	if (!parked || evtimer_add(&parked->deadline, &tv)) {
+		if (parked)
+			end(parked);
+		refuse(session, tag, &(struct refusal){.code = CODE(INTERNAL), .zone = zone},
+		       "the daemon is out of memory");
+		return;
+	}
+	parked->waiter = (struct waiter){
+		.tenant = session->tenant,
+		.zone = zone,
+		.request = *request,
+		.grants = parked->grants,
+		.n = n,
+		.priority = priority,
+		.worker = worker->index,
+	};
+	parked->waiter.request.owner = session->tenant->owner;
+	parked->waiter.request.slot = session->slot->number;
+	switch (waits_add(worker->net->waits, &parked->waiter)) {
+	case 0:
+		worker_press(worker, zone);
+		return;
+	case WAIT_GRANTED:
+		deliver(parked);
+		break;
+	case WAIT_OVER_LIMIT:
+		alloc_refuse(session, tag, HP_OVER_LIMIT, zone, request, n);
+		break;
+	default:
+		alloc_refuse(session, tag, HP_NO_ROOM, zone, request, n);
+	}
+	end(parked);
+}
+
+void parked_fetch(struct worker *worker)
+{
+	struct waiter *waiter;
+
+	while ((waiter = waits_fetch(worker->net->waits, worker->index))) {
+		struct parked *parked =
+			(struct parked *)((char *)waiter - offsetof(struct parked, waiter));
+		struct session *session = parked->session;
+
+		deliver(parked);
+		end(parked);
+		session_go_on(session);
+	}
+}
+
+/* Whether it had been granted or not: the client is not told of it. */
+static void drop(struct parked *parked, bool answer)
+{
+	struct session *session = parked->session;
+
+	if (waits_cancel(session->worker->net->waits, &parked->waiter)) {
+		adopt(parked);
+		alloc_take_back(session, parked->grants, parked->waiter.n);
+	}
+	if (answer)
+		refuse(session, parked->tag, &(struct refusal){.code = CODE(CANCELLED)},
+		       "the request was taken back while it waited");
+	end(parked);
+}
+
+void parked_drop(struct session *session, bool answer)
+{
+	while (!TAILQ_EMPTY(&session->parked))
+		drop(TAILQ_FIRST(&session->parked), answer);
+}
+
+void request_cancel(struct session *session, uint16_t tag, const ProtobufCMessage *message)
+{
+	const Hugepool__V1__Cancel *cancel = (const Hugepool__V1__Cancel *)message;
+	struct parked *parked;
+
+	TAILQ_FOREACH (parked, &session->parked, link)
+		if (parked->tag == cancel->request_tag)
+			break;
+	if (!parked) {
+		refuse(session, tag, &(struct refusal){.code = CODE(INVALID)},
+		       "request_tag: no request %u of this session waits", cancel->request_tag);
+		return;
+	}
+	drop(parked, true);
+	reply_done(session, tag);
+}
