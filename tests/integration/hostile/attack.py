@@ -102,7 +102,7 @@ class Session(Stream):
             if frame.type == T.BLOCKS:
                 for _ in parse(frame).blocks:
                     os.close(self.take_descriptor())
-            elif frame.tag == 0 and frame.type == T.BLOCK_RETIRED:
+            elif frame.tag == 0 and frame.type in (T.BLOCK_RETIRED, T.PRESSURE):
                 pass
             elif tag is not None and frame.tag != tag:
                 raise Broken(f"{describe(frame)} with tag {frame.tag}, not {tag}")

@@ -3,6 +3,8 @@
 
 import mmap
 import os
+import signal
+from collections import Counter
 
 from attack import (ADMIN_REQUESTS, ATTACKER_UID, REQUESTS, Broken, Session, case, describe)
 from hugepool_wire import (C, T, Stream, Words, encode, pack_block, pack_ranges, parse, pb,
@@ -194,7 +196,7 @@ def numbers(attack):
         alloc((C.NO_ZONE, C.INVALID, C.MALFORMED), pages=1, zone=name)
     for field, value in (("node_policy", 1), ("node_policy", 99), ("nodes", [0]),
                          ("nodes", [U32] * 1500), ("shareable", True), ("deadline_ms", U32),
-                         ("priority", 1)):
+                         ("deadline_ms", 86400001), ("priority", 256), ("priority", U32)):
         alloc((C.NOT_SUPPORTED, C.INVALID), pages=1, **{field: value})
 
     for pages in range(1, 5):
@@ -416,6 +418,45 @@ def hogs(attack):
         one.kill()
     os.close(release)
     os.close(hold)
+
+
+@case("waiting-in-crowds", as_root=True)
+def waiting(attack):
+    """Sessions full of requests that wait, cancelled, left to their deadlines, or killed."""
+    def child(say):
+        hog = Session(attack.path)
+        zone = hog.welcome.zones[0]
+        for _ in range(zone.limit_blocks * zone.block_size // zone.page_size):
+            if hog.request(T.ALLOC, pb.Alloc(zone=b"small", pages=1)).type != T.GRANT:
+                break
+        crowd = [Session(attack.path) for _ in range(10)]
+        for session in crowd:
+            session.send(b"".join(encode(T.ALLOC, tag, pb.Alloc(
+                zone=b"small", pages=1 + tag % 3, deadline_ms=tag % 2 and 86400000 or 100,
+                priority=tag % 256)) for tag in range(1, 101)))
+            late = Counter()
+            for tag in range(2, 101, 2):
+                session.send(encode(T.CANCEL, 1000 + tag, pb.Cancel(request_tag=tag)))
+            for _ in range(36 + 50 + 32):  # too many; the CANCELs; what they or time took back
+                reply = session.reply()
+                late[parse(reply).code if reply.type == T.ERROR else -reply.type] += 1
+            if late[C.TOO_MANY] != 36:
+                raise Broken(f"of 100 requests 64 may wait: {late}")
+        say(b"640")
+        if attack.random.random() < 0.5:
+            hog.must(T.GOODBYE, pb.Empty(), T.DONE)  # the crowd is granted something
+        else:
+            signal.pause()
+
+    for i in range(attack.scaled(6)):
+        one = attack.child(child, ATTACKER_UID + i % 3)
+        attack.count("waits", int(one.listen()))
+        if i % 2:
+            one.kill()
+        else:
+            one.signal(signal.SIGTERM)
+            one.wait()
+        attack.count("crowds")
 
 
 @case("vandals", as_root=True)
