@@ -153,7 +153,7 @@ void bench_meet(struct bench_section *section)
  */
 
 struct worker {
-	struct bench *bench;
+	_Alignas(BENCH_CACHELINE) struct bench *bench;
 	unsigned number;
 	int cpu;
 	pthread_t thread;
@@ -284,9 +284,7 @@ struct bench *bench_new(bool quick, bool alone)
 	if (!bench)
 		bench_die("no memory");
 	memset(bench, 0, sizeof(*bench));
-	bench->workers = calloc(BENCH_MAX_THREADS, sizeof(*bench->workers));
-	if (!bench->workers)
-		bench_die("no memory");
+	bench->workers = bench_memory(BENCH_MAX_THREADS * sizeof(*bench->workers));
 	bench->quick = quick;
 	bench->alone = alone;
 	bench->retry_until = bench_now_ns() + (quick ? RETRY_NS_QUICK : RETRY_NS);
@@ -314,7 +312,7 @@ struct bench *bench_free(struct bench *bench)
 	pthread_mutex_destroy(&bench->mutex);
 	pthread_cond_destroy(&bench->work);
 	pthread_cond_destroy(&bench->done);
-	free(bench->workers);
+	bench_memory_free(bench->workers);
 	free(bench);
 	return NULL;
 }
