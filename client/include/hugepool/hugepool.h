@@ -40,21 +40,27 @@ extern "C" {
 struct hugepool;
 
 enum hugepool_flags {
-	HUGEPOOL_KEEP_BLOCKS =
-		1 << 0, /* keep blocks mapped that hold no range any more: the next range in
-			   them costs no system call, but no other tenant can have them */
-	HUGEPOOL_KEEP_FDS =
-		1 << 1, /* keep the descriptors of mapped blocks, for hugepool_range_fd() */
-	HUGEPOOL_INHERIT = 1 << 2, /* children of fork() inherit the mappings */
+	/*
+	 * Keep blocks mapped that hold no range any more: the next range in them costs no system
+	 * call, but no other tenant can have them.
+	 */
+	HUGEPOOL_KEEP_BLOCKS = 1 << 0,
+	/* Keep the descriptors of mapped blocks, for hugepool_range_fd(). */
+	HUGEPOOL_KEEP_FDS = 1 << 1,
+	/* Children of fork() inherit the mappings. */
+	HUGEPOOL_INHERIT = 1 << 2,
 };
 
 struct hugepool_options {
 	size_t size;
-	const char *socket; /* path; NULL: $HUGEPOOL_SOCKET, or /run/hugepool/hugepool.sock */
-	const char
-		*name;	/* of this program, shown to the operator; NULL: the name of the process */
-	unsigned flags; /* enum hugepool_flags */
-	int timeout_ms; /* for connecting and for each reply; 0: 10 s, negative: for ever */
+	/* Path; NULL: $HUGEPOOL_SOCKET, or /run/hugepool/hugepool.sock. */
+	const char *socket;
+	/* Of this program, shown to the operator; NULL: the name of the process. */
+	const char *name;
+	/* enum hugepool_flags */
+	unsigned flags;
+	/* For connecting and for each reply; 0: 10 s, negative: for ever. */
+	int timeout_ms;
 };
 #define HUGEPOOL_OPTIONS_INIT                                     \
 	{                                                         \
@@ -153,7 +159,7 @@ HUGEPOOL_PUBLIC int hugepool_free_bulk(struct hugepool *pool, const struct hugep
  * the range is freed; dup() it to keep it. Whoever has it can reach the whole pageblock, so ask for
  * the range with HUGEPOOL_EXCLUSIVE if others are to get it. Needs such a range, or a handle opened
  * with HUGEPOOL_KEEP_FDS. Thread-safe. Errors: -EXDEV (the range lies in several pageblocks: use a
- * zone with larger ones), -EBADF (opened without HUGEPOOL_KEEP_FDS), -EINVAL (not a range of this
+ * zone with larger ones), -EBADF (neither), -EINVAL (not a range of this
  * handle).
  */
 HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int
