@@ -52,10 +52,11 @@ _Noreturn void bench_die(const char *format, ...)
 /*
  * Mappings of this size all begin at the same place of a huge page, and so of the cache: things
  * that are used together would get into each other's way as they never do in a program. So each
- * begins some lines further on than the last one.
+ * begins some lines further on than the last one, and in the same way whenever a case is run.
  */
+static atomic_uint colour, colour_step = 1;
 #define HUGE_PAGE (2u << 20)
-#define COLOURS	  31u
+#define COLOURS	  16u /* times 256 bytes: the loads and stores of 4 KiB that are confused */
 
 struct memory {
 	_Alignas(BENCH_CACHELINE) size_t size; /* of the mapping */
@@ -64,8 +65,8 @@ struct memory {
 
 void *bench_memory(size_t bytes)
 {
-	static atomic_uint colour;
-	const size_t offset = atomic_fetch_add(&colour, 1) * 7 % COLOURS * 2 * BENCH_CACHELINE;
+	const size_t offset = atomic_fetch_add(&colour, atomic_load(&colour_step)) % COLOURS * 2 *
+			      BENCH_CACHELINE;
 	const size_t size =
 		(offset + sizeof(struct memory) + bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1ul);
 	char *mapping =
@@ -79,6 +80,12 @@ void *bench_memory(size_t bytes)
 	memory = (struct memory *)(void *)(mapping + offset);
 	*memory = (struct memory){.size = size, .offset = offset};
 	return memory + 1;
+}
+
+void bench_memory_place(unsigned placement)
+{
+	atomic_store(&colour, 0);
+	atomic_store(&colour_step, 2 * placement + 1); /* odd: no colour twice in a row of 16 */
 }
 
 void bench_memory_free(void *memory)
@@ -403,7 +410,7 @@ static int compare_doubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static double median(const double *values, unsigned n)
+double bench_median(const double *values, unsigned n)
 {
 	double sorted[BENCH_MAX_ROUNDS];
 
@@ -427,7 +434,7 @@ static void measure(struct bench *bench, struct bench_subject *subjects, size_t 
 			subject->rounds[round] = clean_sample(bench, subject, ret);
 		}
 	for (size_t i = 0; i < n; i++)
-		subjects[i].value = median(subjects[i].rounds, rounds);
+		subjects[i].value = bench_median(subjects[i].rounds, rounds);
 	bench->discarded += ret->discarded;
 	bench->disturbed += ret->disturbed;
 }

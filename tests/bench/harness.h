@@ -49,6 +49,12 @@ static inline uint32_t bench_random_below(uint64_t *state, uint32_t n)
 void *bench_memory(size_t bytes);
 void bench_memory_free(void *memory);
 
+/*
+ * How pieces of memory taken from now on lie to each other in the cache: in one of several ways,
+ * and for a case always begun with the first. A few nanoseconds can hang on that alone.
+ */
+void bench_memory_place(unsigned placement);
+
 /* --- sections ------------------------------------------------------------------------------------
  */
 
@@ -133,6 +139,8 @@ void bench_measure(struct bench *bench, struct bench_subject *subjects, size_t n
 /* The same with an odd number of rounds, at least 31, whose values may be compared in pairs. */
 void bench_measure_pairs(struct bench *bench, struct bench_subject *subjects, size_t n,
 			 struct bench_quality *ret);
+
+double bench_median(const double *values, unsigned n);
 
 /* Sign test. Return: p, one-sided, that a is below b as often as it is by chance. */
 double bench_sign_test(const struct bench_subject *a, const struct bench_subject *b,

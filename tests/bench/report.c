@@ -267,6 +267,7 @@ static void run_cases(struct bench *bench, uint64_t chosen)
 
 		if (chosen != 0 && !(chosen >> i & 1))
 			continue;
+		bench_memory_place(0);
 		if (c->threads > bench_threads(bench))
 			fprintf(stderr, "bench-%s: %s needs %u processors\n", program->name,
 				c->name, c->threads);

@@ -25,6 +25,7 @@
 #define FAULT_PAGES   64	      /* 128 MiB */
 #define FAULT_WARM_UP 100	      /* passes */
 #define BLOCK_ORDER_9 9
+#define PLACEMENTS    3 /* in memory, of what is compared: the median of them counts */
 
 /* page: what the side remembers of it. */
 typedef void (*take_fn)(void *allocator, unsigned thread, void *ret_page);
@@ -417,30 +418,46 @@ static void report(struct bench *bench, const struct comparison *c,
 	bench_report(bench, &row);
 }
 
+/* One placement in memory of all sides: the rounds, and what they add to the quality. */
+static void compare_placed(struct bench *bench, const struct comparison *c,
+			   struct bench_subject subjects[3], unsigned n,
+			   struct bench_quality *quality)
+{
+	struct bench_quality placed;
+
+	subjects[0].state = side_product(bench, c->pages, c->block_order, c->threads);
+	for (unsigned i = 1; i < n; i++)
+		subjects[i].state = side_model(c->pages, MODEL_PICK_INSIDE, c->threads);
+	bench_measure(bench, subjects, n, &placed);
+	quality->rounds += placed.rounds;
+	quality->discarded += placed.discarded;
+	quality->disturbed += placed.disturbed;
+	for (unsigned i = 0; i < n; i++)
+		side_free(subjects[i].state, bench);
+}
+
 static void compare(struct bench *bench, const struct comparison *c)
 {
 	struct bench_subject subjects[] = {
-		{.variant = "product",
-		 .threads = c->threads,
-		 .run = c->product,
-		 .state = side_product(bench, c->pages, c->block_order, c->threads)},
-		{.variant = c->baseline,
-		 .threads = c->threads,
-		 .run = c->model,
-		 .state = side_model(c->pages, MODEL_PICK_INSIDE, c->threads)},
-		{.variant = "kernel-like-biased",
-		 .threads = c->threads,
-		 .run = c->biased,
-		 .state = side_model(c->pages, MODEL_PICK_INSIDE, c->threads)},
+		{.variant = "product", .threads = c->threads, .run = c->product},
+		{.variant = c->baseline, .threads = c->threads, .run = c->model},
+		{.variant = "kernel-like-biased", .threads = c->threads, .run = c->biased},
 	};
-	struct bench_quality quality;
+	const unsigned n = c->biased ? 3 : 2;
+	double values[3][PLACEMENTS];
+	struct bench_quality quality = {0};
 
-	bench_measure(bench, subjects, c->biased ? 3 : 2, &quality);
+	for (unsigned placement = 0; placement < PLACEMENTS; placement++) {
+		bench_memory_place(placement);
+		compare_placed(bench, c, subjects, n, &quality);
+		for (unsigned i = 0; i < n; i++)
+			values[i][placement] = subjects[i].value;
+	}
+	for (unsigned i = 0; i < n; i++)
+		subjects[i].value = bench_median(values[i], PLACEMENTS);
 	report(bench, c, &subjects[0], &subjects[1], &quality);
 	if (c->biased)
 		report(bench, c, &subjects[2], &subjects[1], &quality);
-	for (unsigned i = 0; i < 3; i++)
-		side_free(subjects[i].state, bench);
 }
 
 /* On one thread, then on two where there are two. */
