@@ -249,11 +249,15 @@ static bool give(struct hp_pcp *pcp, bool *locked, hp_pfn_t pfn, unsigned order)
 	return hp_pcp_give(pcp, pfn, order);
 }
 
+/* Chunks on their way to the lists in one go. */
+#define CHUNKS 64u
+
 void hp_contig_free(struct hp_zone *zone, struct hp_pcp *pcp, bool *locked, hp_pfn_t pfn,
 		    uint32_t pages)
 {
-	uint32_t block = hp_block_of(zone, pfn);
-	unsigned closed = 0;
+	uint32_t block = hp_block_of(zone, pfn), owner = zone->areas[hp_area_of(zone, pfn)].owner;
+	hp_entry_t chunks[CHUNKS];
+	unsigned closed = 0, n = 0;
 
 	while (pages != 0) {
 		unsigned order = 31u - (unsigned)__builtin_clz(pages);
@@ -267,9 +271,13 @@ void hp_contig_free(struct hp_zone *zone, struct hp_pcp *pcp, bool *locked, hp_p
 			order = zone->config.pageblock_order;
 		closed |= zone->areas[hp_area_of(zone, pfn)].closed;
 		if (!give(pcp, locked, pfn, order))
-			hp_buddy_free(zone, pfn, order, false);
+			chunks[n++] = hp_entry(pfn, order, false);
 		pfn += 1u << order;
 		pages -= 1u << order;
+		if (n == CHUNKS || (pages == 0 && n != 0)) {
+			hp_buddy_free_entries(zone, owner, chunks, n);
+			n = 0;
+		}
 	}
 	for (; closed & HP_CLOSED_EXCLUSIVE && block <= hp_block_of(zone, pfn - 1); block++)
 		hp_pageblock_end_exclusive(zone, block);
