@@ -28,6 +28,7 @@
 
 #include <assert.h>
 
+#define HP_CACHELINE	  64u
 #define HP_AREA_MAX_ORDER 6u
 #define HP_AREA_NONE	  UINT32_MAX
 #define HP_ORDER_NONE	  UINT8_MAX /* of an area that is on no list */
@@ -51,18 +52,25 @@ struct hp_area {
 };
 _Static_assert(sizeof(struct hp_area) == 32, "two areas in a cache line");
 
-/* An owner and the account of the same number. heads has max_order + 1 entries. */
+/*
+ * An owner and the account of the same number. What every hold of the zone lock writes begins with
+ * a cache line of its own: at two threads each line more is another transfer. heads has max_order +
+ * 1 entries; owners are a multiple of cache lines apart.
+ */
 struct hp_owner {
 	uint32_t account;		 /* whom it charges */
-	uint32_t nonempty;		 /* bit per order: that list has something */
-	uint32_t free_pages;		 /* free bits in its live and failing blocks */
 	uint32_t blocks;		 /* live and failing */
 	uint32_t charged;		 /* and isolated, quarantined, lent */
 	uint32_t pages;			 /* of its live and failing blocks */
 	uint32_t revoked_pages;		 /* in revoked words */
 	uint32_t held, limit, guarantee; /* of the account: blocks */
+	char pad[HP_CACHELINE - 32];
+
+	uint32_t nonempty;   /* bit per order: that list has something */
+	uint32_t free_pages; /* free bits in its live and failing blocks */
 	uint32_t heads[];
 };
+_Static_assert(offsetof(struct hp_owner, nonempty) == HP_CACHELINE, "a line of its own");
 
 #define HP_BAD_PENDING 32u /* bad pages found under a lock and not yet reported */
 
@@ -111,6 +119,12 @@ struct hp_zone {
 	struct hp_lock registry;
 	struct hp_pcp *pcps; /* linked by hp_pcp.next, prev */
 };
+
+_Static_assert(offsetof(struct hp_zone, lock) % HP_CACHELINE == 0, "the lock begins a line");
+#ifndef HP_LOCK_TIMES
+_Static_assert(offsetof(struct hp_zone, refills) <= offsetof(struct hp_zone, lock) + HP_CACHELINE,
+	       "what every hold of it writes is in the same");
+#endif
 
 /* --- geometry --- */
 

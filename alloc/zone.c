@@ -40,10 +40,9 @@ static struct layout layout_of(const struct hp_zone_config *config)
 	size_t bitmap = ((size_t)config->nr_pages + 63) / 64 * sizeof(uint64_t);
 	struct layout l;
 
-	l.owner_stride = (uint32_t)(sizeof(struct hp_owner) +
-				    (config->max_order + 1u) * sizeof(uint32_t) + 7) &
-			 ~7u;
-	l.owners = nr_areas * sizeof(struct hp_area);
+	l.owner_stride = (uint32_t)round_up(sizeof(struct hp_owner) +
+					    (config->max_order + 1u) * sizeof(uint32_t));
+	l.owners = round_up(nr_areas * sizeof(struct hp_area));
 	l.bad = l.owners + (size_t)config->nr_owners * l.owner_stride;
 	l.mark = l.bad + bitmap;
 	l.refs = l.mark + bitmap;

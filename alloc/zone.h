@@ -32,8 +32,8 @@ struct hp_zone_config {
 
 /*
  * How much memory a zone needs, in bytes, both multiples of 64. Together at most 16 bytes a page
- * for blocks of 8 pages and more; owners (44 + 4 * max_order bytes each), pcps and rounding aside.
- * Return: 0, or -EINVAL where the configuration is not possible.
+ * for blocks of 8 pages and more; pcps, rounding and owners (128 bytes each, above max_order 13 192)
+ * aside. Return: 0, or -EINVAL where the configuration is not possible.
  */
 int hp_zone_sizes(const struct hp_zone_config *config, size_t *ret_durable_bytes,
 		  size_t *ret_scratch_bytes);
