@@ -81,6 +81,14 @@ static struct config_place place_of(const struct config_section_draft *section, 
 	return section->key[key].file ? section->key[key] : section->section;
 }
 
+/* Adds to a list. Return: the new length, short of size in any case. */
+static size_t append(char *list, size_t size, size_t length, const char *between, const char *text)
+{
+	int n = snprintf(list + length, size - length, "%s%s", length ? between : "", text);
+
+	return n < 0 || (size_t)n >= size - length ? size - 1 : length + (size_t)n;
+}
+
 static int machine_page_sizes(long sizes[static PAGE_SIZES_MAX])
 {
 	int n = gethugepagesizes(sizes, PAGE_SIZES_MAX);
@@ -92,6 +100,7 @@ static bool check_hugetlb_page(struct config_draft *draft, struct config_place p
 			       struct config_zone *zone)
 {
 	char known[PAGE_SIZES_MAX * CONFIG_SIZE_TEXT_MAX] = "", text[CONFIG_SIZE_TEXT_MAX];
+	size_t length = 0;
 	long sizes[PAGE_SIZES_MAX];
 	int n = machine_page_sizes(sizes);
 
@@ -103,7 +112,8 @@ static bool check_hugetlb_page(struct config_draft *draft, struct config_place p
 	for (int i = 0; i < n; i++) {
 		if ((uint64_t)sizes[i] == zone->page_bytes)
 			return true;
-		strcat(strcat(known, i ? ", " : ""), config_format_size((uint64_t)sizes[i], text));
+		length = append(known, sizeof(known), length, ", ",
+				config_format_size((uint64_t)sizes[i], text));
 	}
 	config_mistake(draft, place,
 		       "page-size = %s: this machine has no huge pages of that size; expected %s%s",
@@ -205,7 +215,7 @@ static void check_node(struct config_draft *draft, const struct config_section_d
 
 	if (zone->node < 0)
 		return;
-	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d", zone->node);
+	(void)snprintf(path, sizeof(path), "/sys/devices/system/node/node%d", zone->node);
 	if (access(path, F_OK) < 0)
 		config_mistake(draft, place_of(at, ZONE_NODE),
 			       "node = %d: this machine has no such node; see "
@@ -343,9 +353,10 @@ static struct config_tenant *tenant_of(struct config_draft *draft,
 static void unknown_zone(struct config_draft *draft, const struct config_quota_draft *quota)
 {
 	char known[HP_ZONES_MAX * (CONFIG_NAME_MAX + 2) + 1] = "";
+	size_t length = 0;
 
 	for (size_t z = 0; z < draft->config->nr_zones; z++)
-		strcat(strcat(known, z ? ", " : ""), draft->config->zones[z].name);
+		length = append(known, sizeof(known), length, ", ", draft->config->zones[z].name);
 	config_mistake(draft, quota->amount.place, "%s%s: unknown zone; expected one of %s",
 		       quota->guarantee ? "guarantee." : "limit.", quota->zone,
 		       *known ? known : "none: there is no [zone NAME]");
@@ -365,8 +376,8 @@ static void resolve_quota(struct config_draft *draft, const struct config_quota_
 		unknown_zone(draft, quota);
 		return;
 	}
-	snprintf(what, sizeof(what), "%s%s", quota->guarantee ? "guarantee." : "limit.",
-		 quota->zone);
+	(void)snprintf(what, sizeof(what), "%s%s", quota->guarantee ? "guarantee." : "limit.",
+		       quota->zone);
 	if (!usable[z] || !to_blocks(draft, &quota->amount, what, &config->zones[z], &blocks))
 		return;
 
@@ -440,7 +451,7 @@ void config_check(struct config_draft *draft)
 		usable[z] = check_zone(draft, z);
 	if (!config->defaults.sessions)
 		config->defaults.sessions = HP_SESSIONS_PER_TENANT_MAX;
-	strcpy(config->defaults.name, "default");
+	(void)snprintf(config->defaults.name, sizeof(config->defaults.name), "default");
 	for (size_t t = 0; t < config->nr_tenants; t++)
 		check_tenant(draft, t);
 	for (size_t i = 0; i < draft->nr_quotas; i++)

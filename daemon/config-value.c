@@ -79,7 +79,7 @@ char *config_format_size(uint64_t bytes, char buffer[CONFIG_SIZE_TEXT_MAX])
 		bytes /= 1024;
 		unit++;
 	}
-	snprintf(buffer, CONFIG_SIZE_TEXT_MAX, "%" PRIu64 "%s", bytes, units[unit]);
+	(void)snprintf(buffer, CONFIG_SIZE_TEXT_MAX, "%" PRIu64 "%s", bytes, units[unit]);
 	return buffer;
 }
 

@@ -125,7 +125,7 @@ void config_mistake(struct config_draft *draft, struct config_place place, const
 	if (n < 0 || (size_t)n >= sizeof(message))
 		n = 0;
 	va_start(args, format);
-	vsnprintf(message + n, sizeof(message) - (size_t)n, format, args);
+	(void)vsnprintf(message + n, sizeof(message) - (size_t)n, format, args);
 	va_end(args);
 	draft->mistakes++;
 	draft->report(draft->userdata, message);
@@ -188,7 +188,7 @@ static void open_zone(struct reader *reader, const char *name)
 	}
 	index = config->nr_zones++;
 	config->zones[index] = (struct config_zone){.node = -1, .line = reader->place.line};
-	strcpy(config->zones[index].name, name);
+	memcpy(config->zones[index].name, name, strlen(name) + 1);
 	draft->zones[index].section = reader->place;
 	reader->section = SECTION_ZONE;
 	reader->index = index;
@@ -212,7 +212,7 @@ static void open_tenant(struct reader *reader, const char *name)
 	}
 	index = config->nr_tenants++;
 	config->tenants[index] = (struct config_tenant){.line = reader->place.line};
-	strcpy(config->tenants[index].name, name);
+	memcpy(config->tenants[index].name, name, strlen(name) + 1);
 	draft->tenants[index].section = reader->place;
 	reader->section = SECTION_TENANT;
 	reader->index = index;
@@ -307,7 +307,7 @@ static void set_quota(struct reader *reader, const struct key *key, const char *
 			       name, key->name);
 		return;
 	}
-	strcpy(quota.zone, zone);
+	memcpy(quota.zone, zone, strlen(zone) + 1);
 	for (size_t i = 0; i < draft->nr_quotas; i++) {
 		const struct config_quota_draft *q = &draft->quotas[i];
 
@@ -384,7 +384,7 @@ static const char *set_field(struct reader *reader, const struct key *key, void 
 	case KIND_COUNT:
 		if (config_value_count(value, key->min, key->max, field) == 0)
 			return NULL;
-		snprintf(buffer, 64, "a number from %u to %u", key->min, key->max);
+		(void)snprintf(buffer, 64, "a number from %u to %u", key->min, key->max);
 		return buffer;
 	case KIND_LIMIT:
 	case KIND_GUARANTEE:
@@ -449,6 +449,14 @@ static void skip_rest_of_line(FILE *file)
 	while (c != '\n' && c != EOF);
 }
 
+/* What libinih is shown instead of a line that has been dealt with. */
+static char *blank_line(char *line)
+{
+	line[0] = '\n';
+	line[1] = '\0';
+	return line;
+}
+
 /*
  * fgets() for libinih. Blanks in front go, so that no line is taken for the continuation of the one
  * before; sections are opened here; what libinih could not read at all is reported and hidden.
@@ -466,19 +474,19 @@ static char *next_line(char *line, int size, void *userdata)
 		config_mistake(reader->draft, reader->place,
 			       "line too long: expected at most %d characters", size - 2);
 		skip_rest_of_line(reader->file);
-		return strcpy(line, "\n");
+		return blank_line(line);
 	}
 	blanks = strspn(line, reader->place.line == 1 ? "\xef\xbb\xbf \t" : " \t");
 	memmove(line, line + blanks, length - blanks + 1);
 	if (*line == '[') {
 		open_section(reader, line);
-		return strcpy(line, "\n");
+		return blank_line(line);
 	}
 	if (!strchr("#;\r\n", *line) && !strpbrk(line, "=:")) {
 		line[strcspn(line, "\r\n")] = '\0';
 		config_mistake(reader->draft, reader->place,
 			       "%s: expected [section] or key = value", line);
-		return strcpy(line, "\n");
+		return blank_line(line);
 	}
 	return line;
 }
@@ -502,7 +510,7 @@ static int read_one_file(struct config_draft *draft, const char *path)
 	ini_parse_stream(next_line, &reader, on_key, &reader);
 	if (ferror(reader.file))
 		r = unreadable(draft, path, errno ? errno : EIO);
-	fclose(reader.file);
+	(void)fclose(reader.file);
 	return r;
 }
 

@@ -37,7 +37,7 @@ static int surplus(const struct bound_zone *zone, uint64_t *ret_pages)
 
 static char *file_name(uint64_t generation, char name[static NAME_BYTES])
 {
-	snprintf(name, NAME_BYTES, "%" PRIu64, generation);
+	(void)snprintf(name, NAME_BYTES, "%" PRIu64, generation);
 	return name;
 }
 
@@ -73,18 +73,16 @@ static int open_file(const struct pool_block *block, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Twice: a fault that races with the first truncation can leave one page mapped. */
 static int empty_file(void *userdata, struct pool_block *block, const char *name)
 {
 	uint64_t generation = strtoull(name, NULL, 10);
-	int fd, r = 0;
+	int fd, r;
 
 	(void)userdata;
 	fd = open_file(block, name);
 	if (fd < 0)
 		return fd;
-	if (ftruncate(fd, 0) < 0 || ftruncate(fd, 0) < 0)
-		r = -errno;
+	r = blockfs_empty_file(fd);
 	close(fd);
 	if (generation > block->backing.generation && generation <= HP_BLOCK_GENERATION_MAX)
 		block->backing.generation = generation;
@@ -120,8 +118,8 @@ static int release_file(void *userdata, struct pool_block *block, const char *na
 		r = -errno;
 	close(fd);
 	if (r == BACKING_HELD)
-		snprintf(reason, BACKING_REASON_MAX,
-			 "the file of generation %.20s is still open or mapped", name);
+		(void)snprintf(reason, BACKING_REASON_MAX,
+			       "the file of generation %.20s is still open or mapped", name);
 	return r;
 }
 
@@ -138,9 +136,9 @@ static int check_whole(const struct pool_block *block, char reason[BACKING_REASO
 
 	if (r < 0 || info.free_pages == info.pages)
 		return r;
-	snprintf(reason, BACKING_REASON_MAX,
-		 "%" PRIu64 " of %" PRIu64 " pages have not come back: pinned, or lost",
-		 info.pages - info.free_pages, info.pages);
+	(void)snprintf(reason, BACKING_REASON_MAX,
+		       "%" PRIu64 " of %" PRIu64 " pages have not come back: pinned, or lost",
+		       info.pages - info.free_pages, info.pages);
 	return BACKING_SHORT;
 }
 
@@ -152,10 +150,10 @@ static int explain_no_space(const struct pool_block *block, char reason[BACKING_
 
 	if (r < 0)
 		return r;
-	snprintf(reason, BACKING_REASON_MAX,
-		 "the kernel has no page for it though %" PRIu64
-		 " of the block are free: reservation lost",
-		 info.free_pages);
+	(void)snprintf(reason, BACKING_REASON_MAX,
+		       "the kernel has no page for it though %" PRIu64
+		       " of the block are free: reservation lost",
+		       info.free_pages);
 	return BACKING_SHORT;
 }
 
@@ -170,8 +168,9 @@ static int allocate(const struct pool_block *block, int fd, char reason[BACKING_
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	if ((uint64_t)st.st_blocks * 512 != zone->block_bytes) {
-		snprintf(reason, BACKING_REASON_MAX, "%" PRIu64 " of %" PRIu64 " bytes allocated",
-			 (uint64_t)st.st_blocks * 512, zone->block_bytes);
+		(void)snprintf(reason, BACKING_REASON_MAX,
+			       "%" PRIu64 " of %" PRIu64 " bytes allocated",
+			       (uint64_t)st.st_blocks * 512, zone->block_bytes);
 		return BACKING_SHORT;
 	}
 	if (zone->config->node < 0)

@@ -44,8 +44,8 @@ static int check_pages(char *memory, uint64_t nr_pages, uint64_t page_bytes, int
 		for (uint64_t i = 0; i < n; i++) {
 			if (status[i] == node)
 				continue;
-			snprintf(reason, BACKING_REASON_MAX, "page %d is on node %d, not %d",
-				 (int)(first + i), status[i], node);
+			(void)snprintf(reason, BACKING_REASON_MAX, "page %d is on node %d, not %d",
+				       (int)(first + i), status[i], node);
 			return BACKING_SHORT;
 		}
 	}

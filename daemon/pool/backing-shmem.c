@@ -9,6 +9,7 @@
  * the inode is looked at.
  */
 #include "daemon/pool/internal.h"
+#include "daemon/setup/blockfs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,18 +32,14 @@ static int reopen(int fd)
 	char path[64];
 	int again;
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	again = open(path, O_RDWR | O_CLOEXEC);
 	return again < 0 ? -errno : again;
 }
 
 static int empty(struct pool_block *block)
 {
-	if (block->backing.fd < 0)
-		return 0;
-	if (ftruncate(block->backing.fd, 0) < 0 || ftruncate(block->backing.fd, 0) < 0)
-		return -errno;
-	return 0;
+	return block->backing.fd < 0 ? 0 : blockfs_empty_file(block->backing.fd);
 }
 
 static void end_life(struct pool_block *block)
@@ -60,9 +57,9 @@ static int release(struct pool_block *block, char reason[BACKING_REASON_MAX])
 	if (fcntl(block->backing.fd, F_SETLEASE, F_WRLCK) < 0) {
 		if (errno != EAGAIN)
 			return -errno;
-		snprintf(reason, BACKING_REASON_MAX,
-			 "the file of generation %" PRIu64 " is still open or mapped",
-			 block->backing.generation);
+		(void)snprintf(reason, BACKING_REASON_MAX,
+			       "the file of generation %" PRIu64 " is still open or mapped",
+			       block->backing.generation);
 		return BACKING_HELD;
 	}
 	end_life(block);
@@ -77,7 +74,7 @@ static int allocate(int fd, const struct pool_zone *zone, char reason[BACKING_RE
 		return 0;
 	if (errno != ENOSPC && errno != ENOMEM)
 		return -errno;
-	snprintf(reason, BACKING_REASON_MAX, "no memory: %s", strerror(errno));
+	(void)snprintf(reason, BACKING_REASON_MAX, "no memory: %s", strerror(errno));
 	return BACKING_SHORT;
 }
 
@@ -88,8 +85,8 @@ static int make(struct pool_block *block, uint64_t generation, char reason[BACKI
 	char name[64];
 	int fd, first, r;
 
-	snprintf(name, sizeof(name), "hugepool:%.32s:%u:%" PRIu64, zone->name, block->index,
-		 generation);
+	(void)snprintf(name, sizeof(name), "hugepool:%.32s:%u:%" PRIu64, zone->name, block->index,
+		       generation);
 	first = memfd_create(name, MFD_CLOEXEC);
 	if (first < 0)
 		return -errno;

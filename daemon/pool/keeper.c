@@ -128,7 +128,7 @@ static struct pool_block *oldest_idle(struct bound_zone *zone)
 }
 
 struct scan {
-	uint64_t now_ns, *next_ns;
+	uint64_t now_ns, next_ns; /* next: when a block becomes overdue */
 	struct pool_block **retired;
 	size_t nr_retired;
 };
@@ -168,8 +168,8 @@ static void look_at_live(struct pool_block *block, struct scan *scan)
 	leaves = leaves_at(zone->pool, info.word.owner);
 	if (leaves && leaves <= scan->now_ns)
 		take(scan, block);
-	else if (leaves && leaves < *scan->next_ns)
-		*scan->next_ns = leaves;
+	else if (leaves && leaves < scan->next_ns)
+		scan->next_ns = leaves;
 }
 
 /* Lock held. */
@@ -232,16 +232,19 @@ static void retire(struct pool *pool, struct scan *scan)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-static void scan_zones(struct pool *pool, uint64_t now_ns, uint64_t *next_ns)
+/* Return: when a block becomes overdue that is not yet. */
+static uint64_t scan_zones(struct pool *pool, uint64_t now_ns)
 {
-	for (size_t z = 0; z < pool->nr_zones; z++) {
-		struct scan scan = {.now_ns = now_ns, .next_ns = next_ns, .retired = pool->retired};
+	struct scan scan = {.now_ns = now_ns, .next_ns = NEVER, .retired = pool->retired};
 
+	for (size_t z = 0; z < pool->nr_zones; z++) {
+		scan.nr_retired = 0;
 		pthread_mutex_lock(&pool->lock);
 		scan_zone(&pool->zones[z], &scan);
 		pthread_mutex_unlock(&pool->lock);
 		retire(pool, &scan);
 	}
+	return scan.next_ns;
 }
 
 /* --- the thread ----------------------------------------------------------------------------------
@@ -305,8 +308,7 @@ static uint64_t look(struct pool *pool, uint64_t *idle_ns)
 	if (scan && now_ns >= pool->scanned_ns + SCAN_INTERVAL_NS) {
 		atomic_store_explicit(&pool->poked, false, memory_order_release);
 		pool->scanned_ns = now_ns;
-		*idle_ns = NEVER;
-		scan_zones(pool, now_ns, idle_ns);
+		*idle_ns = scan_zones(pool, now_ns);
 	} else if (scan && pool->scanned_ns + SCAN_INTERVAL_NS < next_ns) {
 		next_ns = pool->scanned_ns + SCAN_INTERVAL_NS;
 	}

@@ -44,7 +44,7 @@ void life_set_stage(struct pool_block *block, enum block_stage stage, const char
 			  block->zone->public.name, block->index, stage_names[block->stage],
 			  stage_names[stage]);
 	block->stage = stage;
-	snprintf(block->reason, sizeof(block->reason), "%s", reason);
+	(void)snprintf(block->reason, sizeof(block->reason), "%s", reason);
 }
 
 static void enter_stage(struct pool_block *block, enum block_stage stage, const char *reason)
@@ -76,7 +76,7 @@ static uint64_t try_again_after_error(struct pool_block *block, const char *what
 {
 	char reason[BACKING_REASON_MAX];
 
-	snprintf(reason, sizeof(reason), "%s: %s", what, strerror(error));
+	(void)snprintf(reason, sizeof(reason), "%s: %s", what, strerror(error));
 	if (block->failures == 0)
 		log_error("block cannot be made ready zone=%s block=%u reason=\"%s\"",
 			  block->zone->public.name, block->index, reason);
@@ -99,9 +99,10 @@ static uint64_t hold_for_surplus(struct recycler *recycler, struct pool_block *b
 	if (r < 0)
 		return try_again_after_error(block, "the kernel's numbers", -r);
 	if (surplus)
-		snprintf(held, sizeof(held),
-			 "%" PRIu64 " surplus huge pages: nr_hugepages was lowered from outside",
-			 surplus);
+		(void)snprintf(held, sizeof(held),
+			       "%" PRIu64
+			       " surplus huge pages: nr_hugepages was lowered from outside",
+			       surplus);
 	pthread_mutex_lock(&recycler->pool->lock);
 	changed = !*zone->held != !*held;
 	memcpy(zone->held, held, sizeof(held));

@@ -130,7 +130,8 @@ static int init_zone(struct pool *pool, size_t id)
 		if (zone->backing == &backing_shmem)
 			life_set_stage(block, STAGE_RETIRING, "");
 		else
-			snprintf(block->reason, sizeof(block->reason), "no huge pages for it");
+			(void)snprintf(block->reason, sizeof(block->reason),
+				       "no huge pages for it");
 	}
 	return make_words(zone, pool->nr_owners);
 }
@@ -191,7 +192,7 @@ static int allocate_tables(struct pool *pool)
 	pool->nr_recyclers = pool->config->recycle_threads + pool->nr_owners;
 	pool->owners = calloc(pool->nr_owners, sizeof(*pool->owners));
 	pool->recyclers = calloc(pool->nr_recyclers, sizeof(*pool->recyclers));
-	pool->retired = calloc(HP_ZONE_BLOCKS_MAX, sizeof(*pool->retired));
+	pool->retired = calloc(HP_ZONE_BLOCKS_MAX, sizeof(struct pool_block *));
 	if (!pool->owners || !pool->recyclers || !pool->retired)
 		return -ENOMEM;
 	budget_init(&pool->budget, pool->config->recycle_rate_bytes,
@@ -360,7 +361,7 @@ void pool_zone_get_info(struct pool_zone *zone, struct pool_zone_info *ret)
 	pthread_mutex_lock(&bound->pool->lock);
 	ret->recycles = bound->recycles;
 	ret->online_bytes = bound->online_blocks * zone->block_bytes;
-	snprintf(ret->held, sizeof(ret->held), "%s", bound->held);
+	(void)snprintf(ret->held, sizeof(ret->held), "%s", bound->held);
 	pthread_mutex_unlock(&bound->pool->lock);
 }
 
@@ -381,6 +382,6 @@ void pool_block_get_info(struct pool_zone *zone, uint32_t index, struct pool_blo
 		block->since_ns = pool_now_ns();
 	}
 	ret->age_ms = (pool_now_ns() - block->since_ns) / 1000000;
-	snprintf(ret->reason, sizeof(ret->reason), "%s", block->reason);
+	(void)snprintf(ret->reason, sizeof(ret->reason), "%s", block->reason);
 	pthread_mutex_unlock(&bound->pool->lock);
 }

@@ -30,8 +30,6 @@
 #define SETUP_PROGRAM	  "hugepool-setup"
 #define SETUP_ENVIRONMENT "HUGEPOOL_SETUP" /* another path of it, for tests and odd installations */
 
-extern char **environ;
-
 /* --- taking what comes ---------------------------------------------------------------------------
  */
 
@@ -137,7 +135,7 @@ static int connect_server(const char *path)
 
 	if (strlen(path) >= sizeof(address.sun_path))
 		return -ENAMETOOLONG;
-	strcpy(address.sun_path, path);
+	memcpy(address.sun_path, path, strlen(path) + 1);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
@@ -166,18 +164,18 @@ static int find_setup_program(char *ret, size_t size)
 	char *slash;
 
 	if (given && *given == '/') {
-		snprintf(ret, size, "%s", given);
+		(void)snprintf(ret, size, "%s", given);
 		return access(ret, X_OK) < 0 ? -errno : 0;
 	}
 	n = readlink("/proc/self/exe", ret, size - sizeof(SETUP_PROGRAM));
 	if (n > 0) {
 		ret[n] = '\0';
 		slash = strrchr(ret, '/');
-		strcpy(slash ? slash + 1 : ret, SETUP_PROGRAM);
+		memcpy(slash ? slash + 1 : ret, SETUP_PROGRAM, sizeof(SETUP_PROGRAM));
 		if (access(ret, X_OK) == 0)
 			return 0;
 	}
-	snprintf(ret, size, "%s/%s", HUGEPOOL_LIBEXECDIR, SETUP_PROGRAM);
+	(void)snprintf(ret, size, "%s/%s", HUGEPOOL_LIBEXECDIR, SETUP_PROGRAM);
 	return access(ret, X_OK) < 0 ? -errno : 0;
 }
 

@@ -25,7 +25,7 @@ static int set_number(int fs, const char *key, uint64_t value)
 {
 	char text[32];
 
-	snprintf(text, sizeof(text), "%" PRIu64, value);
+	(void)snprintf(text, sizeof(text), "%" PRIu64, value);
 	return fsconfig(fs, FSCONFIG_SET_STRING, key, text, 0) < 0 ? -errno : 0;
 }
 
@@ -99,16 +99,22 @@ int blockfs_in_use(int fd)
 	return flock(fd, LOCK_UN) < 0 ? -errno : 0;
 }
 
-/* Twice: a fault that races with the first can leave one page behind. */
+int blockfs_empty_file(int fd)
+{
+	for (int i = 0; i < 2; i++)
+		if (ftruncate(fd, 0) < 0)
+			return -errno;
+	return 0;
+}
+
 static int wipe_file(int dirfd, const char *name)
 {
-	int fd, r = 0;
+	int fd, r;
 
 	fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, 0) < 0 || ftruncate(fd, 0) < 0)
-		r = -errno;
+	r = blockfs_empty_file(fd);
 	close(fd);
 	if (unlinkat(dirfd, name, 0) < 0 && r == 0)
 		r = -errno;

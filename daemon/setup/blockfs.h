@@ -37,6 +37,9 @@ int blockfs_info(int fd, struct blockfs_info *ret);
  */
 int blockfs_in_use(int fd);
 
+/* Takes every page out of a file. Twice: a fault that races with the first can leave one behind. */
+int blockfs_empty_file(int fd);
+
 /*
  * Takes every page out of every file (mappings of them give SIGBUS) and removes the files. fd: from
  * blockfs_open(). May wait for holders of a file's lock. Return: 0 or the first -errno.

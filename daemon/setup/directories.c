@@ -7,6 +7,7 @@
 #include "daemon/setup/directories.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -106,7 +107,7 @@ int directories_send_consume_fd(struct directories_sender *sender, const char *z
 		close(fd);
 		return r;
 	}
-	strcpy(sender->zone, zone);
+	memcpy(sender->zone, zone, strlen(zone) + 1);
 	sender->blocks[sender->nr] = block;
 	sender->fds[sender->nr++] = fd;
 	return 0;
@@ -118,7 +119,7 @@ int directories_send_end(struct directories_sender *sender, int error, const cha
 		.version = DIRECTORIES_VERSION, .type = MESSAGE_END, .error = error};
 	int r = flush(sender);
 
-	strncpy(message.text, text, sizeof(message.text) - 1);
+	(void)snprintf(message.text, sizeof(message.text), "%s", text);
 	return r < 0 ? r : send_all(sender->socket, &message, sizeof(message), NULL, 0);
 }
 

@@ -23,12 +23,14 @@ static int open_number(uint64_t page_bytes, int node, const char *name, int flag
 	int fd;
 
 	if (node < 0)
-		snprintf(path, sizeof(path), "/sys/kernel/mm/hugepages/hugepages-%" PRIu64 "kB/%s",
-			 page_bytes / 1024, name);
+		(void)snprintf(path, sizeof(path),
+			       "/sys/kernel/mm/hugepages/hugepages-%" PRIu64 "kB/%s",
+			       page_bytes / 1024, name);
 	else
-		snprintf(path, sizeof(path),
-			 "/sys/devices/system/node/node%d/hugepages/hugepages-%" PRIu64 "kB/%s",
-			 node, page_bytes / 1024, name);
+		(void)snprintf(path, sizeof(path),
+			       "/sys/devices/system/node/node%d/hugepages/hugepages-%" PRIu64
+			       "kB/%s",
+			       node, page_bytes / 1024, name);
 	fd = open(path, flags | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
@@ -98,7 +100,7 @@ int hugepages_set(uint64_t page_bytes, int node, uint64_t persistent, uint64_t *
 	fd = open_number(page_bytes, node, "nr_hugepages", O_WRONLY);
 	if (fd < 0)
 		return fd;
-	snprintf(text, sizeof(text), "%" PRIu64, persistent);
+	(void)snprintf(text, sizeof(text), "%" PRIu64, persistent);
 	if (write(fd, text, strlen(text)) < 0)
 		r = -errno;
 	close(fd);

@@ -48,11 +48,11 @@ int setup_fail(const char *format, ...)
 {
 	va_list args;
 
-	fputs("hugepool-setup: ", stderr);
+	(void)fputs("hugepool-setup: ", stderr);
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	(void)vfprintf(stderr, format, args);
 	va_end(args);
-	fputc('\n', stderr);
+	(void)fputc('\n', stderr);
 	return 1;
 }
 
@@ -60,16 +60,16 @@ void setup_warn(const char *format, ...)
 {
 	va_list args;
 
-	fputs("hugepool-setup: warning: ", stderr);
+	(void)fputs("hugepool-setup: warning: ", stderr);
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	(void)vfprintf(stderr, format, args);
 	va_end(args);
-	fputc('\n', stderr);
+	(void)fputc('\n', stderr);
 }
 
 static int usage_error(void)
 {
-	fputs("Try \"hugepool-setup --help\".\n", stderr);
+	(void)fputs("Try \"hugepool-setup --help\".\n", stderr);
 	return EXIT_USAGE;
 }
 
@@ -165,10 +165,10 @@ int main(int argc, char **argv)
 			options.json = true;
 			break;
 		case OPTION_HELP:
-			fputs(usage_text, stdout);
+			(void)fputs(usage_text, stdout);
 			return 0;
 		case OPTION_VERSION:
-			puts("hugepool-setup " HUGEPOOL_VERSION);
+			(void)puts("hugepool-setup " HUGEPOOL_VERSION);
 			return 0;
 		default:
 			return usage_error();

@@ -47,11 +47,11 @@ __attribute__((format(printf, 2, 3))) static void tell(struct make_outcome *outc
 	va_list args;
 
 	if (n && n < sizeof(outcome->text) - 2) {
-		strcpy(outcome->text + n, "; ");
+		memcpy(outcome->text + n, "; ", 3);
 		n += 2;
 	}
 	va_start(args, format);
-	vsnprintf(outcome->text + n, sizeof(outcome->text) - n, format, args);
+	(void)vsnprintf(outcome->text + n, sizeof(outcome->text) - n, format, args);
 	va_end(args);
 }
 

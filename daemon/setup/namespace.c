@@ -39,8 +39,8 @@ int namespace_open(struct setup_namespace *ret, const char *pin, bool create, bo
 
 	if ((size_t)snprintf(ret->pin, sizeof(ret->pin), "%s", pin) >= sizeof(ret->pin))
 		return -ENAMETOOLONG;
-	strcpy(copy, pin);
-	strcpy(ret->directory, dirname(copy));
+	memcpy(copy, ret->pin, sizeof(copy));
+	(void)snprintf(ret->directory, sizeof(ret->directory), "%s", dirname(copy));
 	ret->home = -1;
 	if (create && mkdir(ret->directory, 0755) < 0 && errno != EEXIST)
 		return -errno;
@@ -121,7 +121,7 @@ static int pin_child(const struct setup_namespace *ns, pid_t pid, int socket)
 		return -ECHILD;
 	if (r < 0)
 		return r;
-	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
 	return mount(path, ns->pin, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
 }
 
@@ -169,16 +169,13 @@ int namespace_unpin(const struct setup_namespace *ns)
 
 int namespace_enter(struct setup_namespace *ns)
 {
-	int inside, r = 0;
+	int inside, r;
 
 	ns->home = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
 	if (ns->home < 0)
 		return -errno;
 	inside = open(ns->pin, O_RDONLY | O_CLOEXEC);
-	if (inside < 0)
-		r = -errno;
-	else if (setns(inside, CLONE_NEWNS) < 0)
-		r = -errno;
+	r = inside < 0 || setns(inside, CLONE_NEWNS) < 0 ? -errno : 0;
 	if (inside >= 0)
 		close(inside);
 	if (r < 0) {
@@ -216,7 +213,7 @@ static int for_each_block_of(const char *zone, namespace_block_fn fn, void *user
 		char path[NAME_MAX + 32];
 		int fd, r;
 
-		snprintf(path, sizeof(path), "%s/%u", zone, block);
+		(void)snprintf(path, sizeof(path), "%s/%u", zone, block);
 		fd = blockfs_open(AT_FDCWD, path);
 		if (fd == -ENOENT)
 			continue;

@@ -45,7 +45,7 @@ static int note_block(void *userdata, const char *name, unsigned block, int fd)
 			return -E2BIG;
 		}
 		zone = &status->zones[status->nr_zones++];
-		snprintf(zone->name, sizeof(zone->name), "%s", name);
+		(void)snprintf(zone->name, sizeof(zone->name), "%s", name);
 	}
 	r = blockfs_info(fd, &info);
 	if (r == 0) {
@@ -129,7 +129,7 @@ static int print_json(const struct status *status)
 	if (root)
 		r = json_dumpf(root, stdout, JSON_INDENT(2));
 	json_decref(root);
-	putchar('\n');
+	(void)putchar('\n');
 	return r < 0 ? setup_fail("out of memory") : 0;
 }
 
@@ -138,22 +138,24 @@ static int print_text(const struct status *status)
 	char block[CONFIG_SIZE_TEXT_MAX], page[CONFIG_SIZE_TEXT_MAX];
 
 	if (!status->pinned)
-		printf("not set up: no namespace at %s\n", status->ns.pin);
+		(void)printf("not set up: no namespace at %s\n", status->ns.pin);
 	else
-		printf("set up for uid %u: namespace %s\n", status->record.uid, status->ns.pin);
+		(void)printf("set up for uid %u: namespace %s\n", status->record.uid,
+			     status->ns.pin);
 	for (unsigned i = 0; i < status->nr_zones; i++) {
 		const struct zone_status *z = &status->zones[i];
 
-		printf("zone %s: %u blocks of %s, pages of %s, %u blocks in use by a daemon\n",
-		       z->name, z->blocks, config_format_size(z->block_bytes, block),
-		       config_format_size(z->page_bytes, page), z->used);
+		(void)printf(
+			"zone %s: %u blocks of %s, pages of %s, %u blocks in use by a daemon\n",
+			z->name, z->blocks, config_format_size(z->block_bytes, block),
+			config_format_size(z->page_bytes, page), z->used);
 	}
 	for (uint32_t i = 0; i < status->record.nr; i++) {
 		const struct setup_change *c = &status->record.changes[i];
 
-		printf("huge pages of %s%s: %" PRIu64 " added\n",
-		       config_format_size(c->page_bytes, page), c->node < 0 ? "" : " (one node)",
-		       c->added);
+		(void)printf("huge pages of %s%s: %" PRIu64 " added\n",
+			     config_format_size(c->page_bytes, page),
+			     c->node < 0 ? "" : " (one node)", c->added);
 	}
 	return 0;
 }

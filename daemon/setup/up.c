@@ -39,9 +39,9 @@ static int put_block_consume_fd(void *userdata, uint32_t zone, uint32_t block, i
 	char path[NAME_MAX];
 	int r;
 
-	snprintf(path, sizeof(path), "%s", up->plan.zones[zone].name);
+	(void)snprintf(path, sizeof(path), "%s", up->plan.zones[zone].name);
 	r = mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
-	snprintf(path, sizeof(path), "%s/%u", up->plan.zones[zone].name, block);
+	(void)snprintf(path, sizeof(path), "%s/%u", up->plan.zones[zone].name, block);
 	if (r == 0 && mkdir(path, 0700) < 0 && errno != EEXIST)
 		r = -errno;
 	if (r == 0)
@@ -115,9 +115,9 @@ static int report(const struct up *up, const struct make_outcome *outcome)
 	char size[CONFIG_SIZE_TEXT_MAX];
 
 	for (uint32_t z = 0; z < up->plan.nr_zones; z++)
-		printf("zone %s: %u of %u blocks of %s\n", up->plan.zones[z].name,
-		       outcome->blocks[z], up->plan.zones[z].nr_blocks,
-		       config_format_size(up->plan.zones[z].block_bytes, size));
+		(void)printf("zone %s: %u of %u blocks of %s\n", up->plan.zones[z].name,
+			     outcome->blocks[z], up->plan.zones[z].nr_blocks,
+			     config_format_size(up->plan.zones[z].block_bytes, size));
 	if (*outcome->text)
 		setup_warn("%s", outcome->text);
 	return 0;
@@ -126,7 +126,7 @@ static int report(const struct up *up, const struct make_outcome *outcome)
 int setup_up(const struct setup_options *options)
 {
 	static struct up up; /* of a size for the heap, and needed once */
-	struct make_outcome outcome;
+	struct make_outcome outcome = {0};
 	int r;
 
 	setup_plan_from_config(&up.plan, options->config);
