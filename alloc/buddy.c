@@ -272,6 +272,9 @@ uint32_t hp_buddy_take_pages(struct hp_zone *zone, uint32_t number, uint32_t n, 
 		unsigned run = area->order;
 		uint64_t bits = area->free;
 
+		/* The next one, while we are busy with this one. */
+		if (area->next != HP_AREA_NONE)
+			hp_prefetch_write(&zone->areas[area->next]);
 		list_del(zone, owner, a);
 		while (run != HP_ORDER_NONE && run > zone->area_order) {
 			run--;

@@ -26,7 +26,7 @@
 #define BATCH_MAX      64u   /* of the computed batch */
 #define HIGH_BATCHES   6u    /* computed high, in batches */
 #define CAPACITY_MAX   4096u /* entries of the order 0 ring */
-#define CHUNK_ENTRIES  64u   /* freed or taken under one hold of the zone lock */
+#define CHUNK_ENTRIES  256u  /* freed or taken under one hold of the zone lock */
 #define ZERO_LOOKS     32u   /* entries looked at for a zero one */
 #define BLOCK_CAPACITY 16u   /* entries of the block list's ring */
 
@@ -164,7 +164,7 @@ bool hp_pcp_refill(struct hp_pcp *pcp, unsigned index)
 {
 	struct hp_zone *zone = pcp->zone;
 	hp_entry_t got[CHUNK_ENTRIES];
-	uint32_t n;
+	uint32_t n, line = UINT32_MAX;
 
 	scale(pcp, false);
 	n = resize(pcp);
@@ -187,8 +187,15 @@ bool hp_pcp_refill(struct hp_pcp *pcp, unsigned index)
 		uint32_t want = least(left, CHUNK_ENTRIES);
 		uint32_t nr = hp_buddy_take_pages(zone, pcp->owner, want, got);
 
-		for (uint32_t i = 0; i < nr; i++)
+		for (uint32_t i = 0; i < nr; i++) {
+			uint32_t l = hp_entry_pfn(got[i]) / LINE_PAGES;
+
+			/* Their words will be stored soon; another worker may have had them last. */
+			if (l != line)
+				hp_prefetch_write(&zone->leases[hp_entry_pfn(got[i])]);
+			line = l;
 			push_cold(pcp, 0, got[i]);
+		}
 		left -= nr;
 		if (nr < want)
 			break;
