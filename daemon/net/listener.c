@@ -21,7 +21,7 @@
 #define CODE(name) HUGEPOOL__V1__CODE__CODE_##name
 
 #define ACCEPT_BATCH 64	 /* connections of one event: signals and timers want their turn */
-#define PAUSE_MS     100 /* out of descriptors or memory */
+#define PAUSE_MS     100 /* out of descriptors or memory, or whatever it is */
 
 struct listener {
 	int fd;
@@ -168,12 +168,12 @@ static void on_acceptable(evutil_socket_t listening, short what, void *userdata)
 
 		if (fd == -EAGAIN)
 			return;
-		if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || fd == -ENOBUFS) {
+		if (fd == -ECONNABORTED || fd == -EINTR)
+			continue; /* that one has gone again */
+		if (fd < 0) {
 			pause_accepting(listener, fd);
 			return;
 		}
-		if (fd < 0)
-			continue; /* that one has gone again */
 		if (listener->paused)
 			log_notice("accepting again");
 		listener->paused = false;

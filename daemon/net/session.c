@@ -114,10 +114,11 @@ void session_free(struct session *session)
 
 static void condemn(struct session *session)
 {
-	log_info(
-		"condemned: the connection is gone, its process lives tenant=%s session=%llu pid=%d leases=%llu",
-		tenant_name(session), session_number(session), (int)session->slot->process.pid,
-		(unsigned long long)session->slot->leases);
+	if (worker_may_log(session->worker))
+		log_info(
+			"condemned: the connection is gone, its process lives tenant=%s session=%llu pid=%d leases=%llu",
+			tenant_name(session), session_number(session),
+			(int)session->slot->process.pid, (unsigned long long)session->slot->leases);
 	set_phase(session, SESSION_CONDEMNED);
 	slots_set_state(session->worker->net->slots, session->slot, SLOT_CONDEMNED);
 	disconnect(session);
@@ -138,8 +139,10 @@ static void connection_lost(struct session *session)
 static void break_off(struct session *session, const char *reason)
 {
 	worker_count(&session->worker->counters.broken);
-	log_warning("session ended: %s tenant=%s session=%llu pid=%d", reason, tenant_name(session),
-		    session_number(session), session->slot ? (int)session->slot->process.pid : 0);
+	if (worker_may_log(session->worker))
+		log_warning("session ended: %s tenant=%s session=%llu pid=%d", reason,
+			    tenant_name(session), session_number(session),
+			    session->slot ? (int)session->slot->process.pid : 0);
 	connection_lost(session);
 }
 

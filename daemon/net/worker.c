@@ -21,9 +21,10 @@
 #include "daemon/net/park.h"
 #include "daemon/net/session.h"
 
-#define TRIM_BYTES	  (64 * 1024) /* less than this is not worth a walk through the heap */
-#define PRESSURE_EVERY_MS 1000	      /* at most, for each zone */
-#define TRIM_DELAY_SECS	  1
+#define TRIM_BYTES	   (64 * 1024) /* less than this is not worth a walk through the heap */
+#define LOG_LINES_A_SECOND 20
+#define PRESSURE_EVERY_MS  1000 /* at most, for each zone */
+#define TRIM_DELAY_SECS	   1
 
 struct handover {
 	STAILQ_ENTRY(handover) link; /* worker->arrivals */
@@ -215,6 +216,22 @@ void worker_clear_deadline(struct worker *worker, struct session *session)
 	session->deadline_ms = 0;
 	if (TAILQ_EMPTY(&worker->deadlines))
 		evtimer_del(&worker->deadline_timer);
+}
+
+/* --- log -------------------------------------------------------------------------------------- */
+
+bool worker_may_log(struct worker *worker)
+{
+	uint64_t second = now_ms() / 1000;
+
+	if (second != worker->log_second) {
+		if (worker->log_lines > LOG_LINES_A_SECOND)
+			log_warning("more of the same, not logged worker=%u lines=%u",
+				    worker->index, worker->log_lines - LOG_LINES_A_SECOND);
+		worker->log_second = second;
+		worker->log_lines = 0;
+	}
+	return worker->log_lines++ < LOG_LINES_A_SECOND;
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */

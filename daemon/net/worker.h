@@ -69,7 +69,9 @@ struct worker {
 	struct event deadline_timer;
 	uint64_t pressure_ms
 		[HP_ZONES_MAX]; /* when sessions were last asked for what they can spare */
-	size_t freed_bytes;	/* since memory was last given back to the kernel */
+	uint64_t log_second;	/* see worker_may_log() */
+	uint32_t log_lines;
+	size_t freed_bytes; /* since memory was last given back to the kernel */
 	struct event trim_timer;
 	uint32_t owed_fds[HP_TENANTS_MAX]; /* per owner: see output_settle() */
 	struct batch batch;
@@ -135,6 +137,12 @@ void worker_press(struct worker *worker, const struct pool_zone *zone);
 /* The session has to get on before the time-out from now, or is ended by session_expired(). */
 void worker_set_deadline(struct worker *worker, struct session *session);
 void worker_clear_deadline(struct worker *worker, struct session *session);
+
+/*
+ * May one more line about what a client did be logged? So many a second; how many were left out is
+ * logged with the next one that is not.
+ */
+bool worker_may_log(struct worker *worker);
 
 /*
  * Memory of sessions was freed. The C library keeps what it is given; after enough of it the worker
