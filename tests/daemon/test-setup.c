@@ -300,6 +300,25 @@ static void test_up_down(void **state)
 	expect_setup(0, "down", NULL, NULL);
 }
 
+/* Where all mounts are shared, as systemd makes them: the pin still holds, nothing is seen outside. */
+static void test_shared_mounts(void **state)
+{
+	static const char script[] =
+		"\"$0\" --config \"$1\" up && \"$0\" --config \"$1\" status && "
+		"! grep hugetlbfs /proc/self/mountinfo && "
+		"\"$0\" --config \"$1\" down && "
+		"! grep \"${1%/*}\" /proc/self/mountinfo";
+	const char *const argv[] = {"/usr/bin/unshare", "--mount", "--propagation", "shared",
+				    "/bin/sh",		"-c",	   script,	    setup_program,
+				    config_path,	NULL};
+	struct process process = start(NULL, 0, argv);
+	int status = finish(&process, said, sizeof(said));
+
+	(void)state;
+	if (status != 0 || !strstr(said, "zone small: 4 blocks of 8M"))
+		fail_msg("status %d: %s", status, said);
+}
+
 static void test_usage(void **state)
 {
 	(void)state;
@@ -624,17 +643,10 @@ int main(int argc, char **argv)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, note_machine, check_machine)
 	const struct CMUnitTest tests[] = {
-		TEST(test_up_down),
-		TEST(test_usage),
-		TEST(test_other_geometry),
-		TEST(test_shortfall),
-		TEST(test_unprivileged_daemon),
-		TEST(test_force),
-		TEST(test_fds_before_up),
-		TEST(test_killed_up),
-		TEST(test_killed_down),
-		TEST(test_guard),
-		TEST(test_guard_and_client),
+		TEST(test_up_down),	   TEST(test_shared_mounts), TEST(test_usage),
+		TEST(test_other_geometry), TEST(test_shortfall),     TEST(test_unprivileged_daemon),
+		TEST(test_force),	   TEST(test_fds_before_up), TEST(test_killed_up),
+		TEST(test_killed_down),	   TEST(test_guard),	     TEST(test_guard_and_client),
 	};
 
 	if (argc == 4 && strcmp(argv[1], "daemon") == 0) {
