@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/daemon/peer.h"
@@ -351,6 +352,50 @@ static void test_out_of_descriptors(void **state)
 	assert_int_equal(program_end(program, SIGTERM), 0);
 }
 
+/* --- the log ---------------------------------------------------------------------------------- */
+
+static unsigned count_lines(const struct program *program, const char *text)
+{
+	FILE *file = fopen(program->log, "re");
+	char line[1024];
+	unsigned n = 0;
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file))
+		n += strstr(line, text) != NULL;
+	fclose(file);
+	return n;
+}
+
+/* What clients do wrong is counted always, and written down only so often. */
+static void test_clients_do_not_fill_the_log(void **state)
+{
+	enum { N = 400 };
+	static const uint8_t huge[] = {0xff, 0xff, 0xff, 0xff, 4, 0, 0, 0};
+	struct program *program = *state;
+	const Hugepool__V1__StatsReply *stats;
+	struct peer *peer;
+	time_t start = time(NULL), took;
+
+	program_start(program);
+	for (int i = 0; i < N; i++) {
+		peer = peer_connect(program->socket);
+		peer_send_bytes(peer, huge, sizeof(huge));
+		peer_expect_end(peer);
+		peer_free(peer);
+	}
+	peer = peer_connect(program->socket);
+	peer_hello(peer);
+	peer_send(peer, TYPE(STATS), 2, NULL);
+	stats = peer_expect(peer, TYPE(STATS_REPLY), 2);
+	assert_int_equal(stats->broken, N);
+	peer_free(peer);
+	took = time(NULL) - start;
+	assert_true(count_lines(program, "session ended") >= 20);
+	assert_true(count_lines(program, "session ended") <= 20 * (unsigned)(took + 2));
+	assert_int_equal(program_end(program, SIGTERM), 0);
+}
+
 int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
@@ -364,6 +409,7 @@ int main(int argc, char **argv)
 		TEST(killed_and_started_again),
 		TEST(start_at_once),
 		TEST(out_of_descriptors),
+		TEST(clients_do_not_fill_the_log),
 	};
 
 	if (argc != 2) {
