@@ -77,6 +77,7 @@ struct recycler {
 struct pool_owner {
 	bool busy;		/* a recycler works on a block of this owner */
 	uint64_t idle_since_ns; /* without a session since; 0: has one, or never had */
+	uint32_t spare_blocks;	/* the keeper's, in the zone it looks at: see count_spare() */
 	struct budget budget;
 };
 

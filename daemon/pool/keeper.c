@@ -112,6 +112,36 @@ static bool owner_waits(const struct bound_zone *zone, uint32_t block)
 	return owner < HP_TENANTS_MAX && zone->owner_waits[owner];
 }
 
+static struct pool_owner *owner_of(const struct bound_zone *zone, uint32_t block)
+{
+	return &zone->pool->owners[hp_zone_block_word(zone->public.zone, block).owner];
+}
+
+/*
+ * How many blocks of each owner the stock may be filled from. Not what is guaranteed to him while he
+ * has sessions: it would be kept clean for him alone, and until it is clean he would have less than
+ * he was promised. Lock held.
+ */
+static void count_spare(struct bound_zone *zone)
+{
+	struct pool *pool = zone->pool;
+
+	for (uint32_t owner = 0; owner < pool->nr_owners; owner++)
+		pool->owners[owner].spare_blocks = 0;
+	for (uint32_t i = 0; i < zone->public.nr_blocks; i++)
+		if (hp_zone_block_word(zone->public.zone, i).state == HP_BLOCK_LIVE)
+			owner_of(zone, i)->spare_blocks++;
+	for (uint32_t owner = 0; owner < pool->nr_owners; owner++) {
+		uint32_t *spare = &pool->owners[owner].spare_blocks;
+		struct hp_account_stats account;
+
+		if (*spare == 0 || leaves_at(pool, owner))
+			continue;
+		hp_zone_account_stats(zone->public.zone, owner, &account);
+		*spare -= account.guarantee_blocks < *spare ? account.guarantee_blocks : *spare;
+	}
+}
+
 static struct pool_block *oldest_idle(struct bound_zone *zone)
 {
 	struct pool_block *oldest = NULL;
@@ -120,7 +150,7 @@ static struct pool_block *oldest_idle(struct bound_zone *zone)
 		struct pool_block *block = &zone->blocks[i];
 
 		if (block->stage == STAGE_READY && block->idle_since_ns && !block->busy &&
-		    !owner_waits(zone, i) &&
+		    !owner_waits(zone, i) && owner_of(zone, i)->spare_blocks &&
 		    (!oldest || block->idle_since_ns < oldest->idle_since_ns))
 			oldest = block;
 	}
@@ -204,11 +234,13 @@ static void scan_zone(struct bound_zone *zone, struct scan *scan)
 	}
 	if (coming >= low)
 		return;
+	count_spare(zone);
 	while (coming < high) {
 		struct pool_block *block = oldest_idle(zone);
 
 		if (!block)
 			return;
+		owner_of(zone, block->index)->spare_blocks--;
 		coming += take(scan, block);
 	}
 }
