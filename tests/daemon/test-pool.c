@@ -329,6 +329,32 @@ static void test_watermarks(void **state)
 	fixture_close(&fixture);
 }
 
+/* The stock is not filled from what is guaranteed to an owner, unless he has gone. */
+static void test_guaranteed_stay(void **state)
+{
+	struct hp_grant mine[3], others;
+	struct fixture fixture;
+
+	(void)state;
+	fixture_open(&fixture, config("", "clean-low = 2\nclean-high = 3"));
+	assert_int_equal(hp_zone_account_set_quota(fixture.zone->zone, 1, NR_BLOCKS, 2), 0);
+	for (int i = 0; i < 3; i++)
+		mine[i] = fixture_alloc(&fixture, 1, BLOCK_PAGES);
+	for (int i = 0; i < 3; i++)
+		fixture_free(&fixture, 1, &mine[i]);
+	others = fixture_alloc(&fixture, 2, 4 * BLOCK_PAGES); /* one is clean, three are wanted */
+	fixture_wait(fixture_clean_blocks(&fixture) == 2);
+	fixture_free(&fixture, 2, &others);
+	others = fixture_alloc(&fixture, 2, 5 * BLOCK_PAGES);
+	fixture_sleep_ms(100);
+	assert_int_equal(fixture.retired, 1);
+	assert_int_equal(held_blocks(&fixture, 1), 2);
+	pool_owner_idle(fixture.pool, 1, true); /* long before his idle-delay is over */
+	fixture_wait(fixture.retired == 3);
+	fixture_free(&fixture, 2, &others);
+	fixture_close(&fixture);
+}
+
 /* A page pinned for I/O: charged and quarantined until the pin ends, then back. */
 static void test_quarantine(void **state)
 {
@@ -489,12 +515,19 @@ static bool has_huge_pages(void)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fill),	       cmocka_unit_test(test_find_zone),
-		cmocka_unit_test(test_open),	       cmocka_unit_test(test_reclaim),
-		cmocka_unit_test(test_held_by_reader), cmocka_unit_test(test_grown_again),
-		cmocka_unit_test(test_idle_delay),     cmocka_unit_test(test_watermarks),
-		cmocka_unit_test(test_quarantine),     cmocka_unit_test(test_surplus),
-		cmocka_unit_test(test_shortfall),      cmocka_unit_test(test_many_lives),
+		cmocka_unit_test(test_fill),
+		cmocka_unit_test(test_find_zone),
+		cmocka_unit_test(test_open),
+		cmocka_unit_test(test_reclaim),
+		cmocka_unit_test(test_held_by_reader),
+		cmocka_unit_test(test_grown_again),
+		cmocka_unit_test(test_idle_delay),
+		cmocka_unit_test(test_watermarks),
+		cmocka_unit_test(test_guaranteed_stay),
+		cmocka_unit_test(test_quarantine),
+		cmocka_unit_test(test_surplus),
+		cmocka_unit_test(test_shortfall),
+		cmocka_unit_test(test_many_lives),
 		cmocka_unit_test(test_no_set_up),
 	};
 
