@@ -28,8 +28,10 @@ struct bench {
 	pthread_cond_t work, done;
 	unsigned job; /* number of the present one */
 	bench_run_fn job_run;
-	unsigned job_threads, job_running;
+	unsigned job_threads, job_running, job_holders;
 	bool quit;
 
+	atomic_uint holding;	/* workers that hold still */
+	atomic_uint hold;	/* the job for which they do, 0: none */
 	struct bench_gate gate; /* of the present section */
 };
