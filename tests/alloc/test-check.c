@@ -229,6 +229,7 @@ static void counters(void **state)
 	WRONG(zone->revoked_pages, 0);
 	WRONG(zone->bad_pages, 0);
 	WRONG(zone->nr_broken, 0);
+	WRONG(zone->attention, 7);
 	WRONG(zone->guaranteed_blocks, 0);
 	WRONG(zone->unmet_blocks, 0);
 	for (unsigned s = 0; s < HP_BLOCK_STATES; s++) {
