@@ -86,13 +86,17 @@ class Worker:
         self.marks = 0
         self.operations = 0
 
+    def connect(self):
+        return Client(self.path, b"good")
+
     def run(self):
+        self.client = self.connect()
+        self.page = self.client.zones[0].page_size
         while not select.select([self.good.stop_reader], [], [], PACE_SECONDS)[0]:
             self.step()
         while self.held:
             self.give_back(len(self.held))
-        if self.client:
-            self.client.goodbye()
+        self.client.goodbye()
 
     def timed(self, call, *arguments, **keys):
         start = time.perf_counter()
@@ -117,9 +121,6 @@ class Worker:
                 f"zone: {self.client.list(pb.LIST_WHAT_ZONES).zones[0]}") from error
 
     def step(self):
-        if not self.client:
-            self.client = Client(self.path, b"good")
-            self.page = self.client.zones[0].page_size
         choice = self.random.random()
         if choice < 0.5 and len(self.held) < HELD_MAX:
             self.take()
@@ -128,8 +129,8 @@ class Worker:
         elif choice < 0.95 and self.held:
             self.verify(*self.random.choice(self.held))
         elif choice < 0.96:
-            self.client.goodbye()
-            self.client, self.held = None, []
+            old, self.client, self.held = self.client, self.connect(), []
+            old.goodbye()  # never without a session: then nobody takes back what is idle
         else:
             self.client.stats()
 
