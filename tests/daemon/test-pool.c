@@ -96,6 +96,23 @@ static void test_fill(void **state)
 	assert_int_equal(fixture_open_descriptors(), descriptors);
 }
 
+/* Bound to a node, and each block looked at where its pages are. */
+static void test_node(void **state)
+{
+	uint64_t before = huge ? fixture_hugepages("nr_hugepages") : 0;
+	struct fixture fixture;
+
+	(void)state;
+	fixture_open(&fixture, config("", "clean-low = 0\nnode = 0"));
+	assert_int_equal(fixture.online_bytes, NR_BLOCKS * BLOCK_BYTES);
+	if (huge)
+		assert_int_equal(fixture_hugepages("nr_hugepages"),
+				 before + NR_BLOCKS * BLOCK_PAGES);
+	fixture_close(&fixture);
+	if (huge)
+		assert_int_equal(fixture_hugepages("nr_hugepages"), before);
+}
+
 static void test_find_zone(void **state)
 {
 	struct fixture fixture;
@@ -515,19 +532,13 @@ static bool has_huge_pages(void)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fill),
-		cmocka_unit_test(test_find_zone),
-		cmocka_unit_test(test_open),
-		cmocka_unit_test(test_reclaim),
-		cmocka_unit_test(test_held_by_reader),
-		cmocka_unit_test(test_grown_again),
-		cmocka_unit_test(test_idle_delay),
-		cmocka_unit_test(test_watermarks),
-		cmocka_unit_test(test_guaranteed_stay),
-		cmocka_unit_test(test_quarantine),
-		cmocka_unit_test(test_surplus),
-		cmocka_unit_test(test_shortfall),
-		cmocka_unit_test(test_many_lives),
+		cmocka_unit_test(test_fill),	    cmocka_unit_test(test_node),
+		cmocka_unit_test(test_find_zone),   cmocka_unit_test(test_open),
+		cmocka_unit_test(test_reclaim),	    cmocka_unit_test(test_held_by_reader),
+		cmocka_unit_test(test_grown_again), cmocka_unit_test(test_idle_delay),
+		cmocka_unit_test(test_watermarks),  cmocka_unit_test(test_guaranteed_stay),
+		cmocka_unit_test(test_quarantine),  cmocka_unit_test(test_surplus),
+		cmocka_unit_test(test_shortfall),   cmocka_unit_test(test_many_lives),
 		cmocka_unit_test(test_no_set_up),
 	};
 
