@@ -59,6 +59,16 @@ void pool_set_owner_waits(struct pool_zone *zone, uint32_t owner, bool waits)
 		bound_zone(zone)->owner_waits[owner] = waits;
 }
 
+void pool_refresh_owner(struct pool_zone *zone, uint32_t owner, uint32_t blocks)
+{
+	struct bound_zone *bound = bound_zone(zone);
+
+	if (owner >= HP_TENANTS_MAX)
+		return;
+	bound->owner_refresh[owner] = blocks < zone->nr_blocks ? blocks : zone->nr_blocks;
+	pool_poke(bound->pool);
+}
+
 void pool_owner_idle(struct pool *pool, uint32_t owner, bool idle)
 {
 	if (owner >= pool->nr_owners)
@@ -182,7 +192,7 @@ static bool take(struct scan *scan, struct pool_block *block)
 	return true;
 }
 
-/* A live block: idle, and its owner gone for long enough? */
+/* A live block: idle, and wanted clean by its owner, or its owner gone for long enough? */
 static void look_at_live(struct pool_block *block, struct scan *scan)
 {
 	struct bound_zone *zone = block->zone;
@@ -195,6 +205,11 @@ static void look_at_live(struct pool_block *block, struct scan *scan)
 	}
 	if (!block->idle_since_ns)
 		block->idle_since_ns = scan->now_ns;
+	if (zone->owner_refresh[info.word.owner]) {
+		if (take(scan, block))
+			zone->owner_refresh[info.word.owner]--;
+		return;
+	}
 	leaves = leaves_at(zone->pool, info.word.owner);
 	if (leaves && leaves <= scan->now_ns)
 		take(scan, block);

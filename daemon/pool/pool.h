@@ -88,6 +88,13 @@ void pool_set_wanted(struct pool_zone *zone, uint32_t blocks);
 /* A request of this owner waits: its own idle blocks are the first that it can have, and stay. */
 void pool_set_owner_waits(struct pool_zone *zone, uint32_t owner, bool waits);
 
+/*
+ * This owner needs clean blocks, which his own idle ones are not (blocks of an exclusive lease are in
+ * nobody else's hands): the next `blocks` idle ones of his are made clean. They stay charged to him
+ * meanwhile. Never waits.
+ */
+void pool_refresh_owner(struct pool_zone *zone, uint32_t owner, uint32_t blocks);
+
 /* An owner has no session any more (idle blocks go after idle-delay), or has one again. */
 void pool_owner_idle(struct pool *pool, uint32_t owner, bool idle);
 

@@ -120,6 +120,8 @@ static void enqueue(struct waits *waits, struct waiter *waiter)
 	zone->count++;
 	if (zone->waiting[waiter->request.owner]++ == 0)
 		pool_set_owner_waits(waiter->zone, waiter->request.owner, true);
+	if (waiter->request.flags & HP_ALLOC_EXCLUSIVE)
+		pool_refresh_owner(waiter->zone, waiter->request.owner, waiter->blocks);
 	zone->blocks += waiter->blocks;
 }
 
@@ -231,24 +233,29 @@ static uint64_t blocks_of(uint64_t pages, const struct pool_zone *zone)
 	return (pages + zone->block_pages - 1) / zone->block_pages;
 }
 
+uint32_t waits_blocks(const struct pool_zone *zone, const struct hp_request *request, size_t n)
+{
+	uint64_t blocks = request->flags & HP_ALLOC_EXCLUSIVE
+				  ? n * blocks_of(request->pages, zone)
+				  : blocks_of((uint64_t)n * request->pages, zone);
+
+	return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
+}
+
 /* What no waiting would help. Also says how many blocks it may need. */
 static int check_possible(struct waiter *waiter)
 {
 	const struct pool_zone *zone = waiter->zone;
-	uint64_t pages = (uint64_t)waiter->n * waiter->request.pages, blocks;
+	uint32_t blocks = waits_blocks(zone, &waiter->request, waiter->n);
 	struct hp_account_stats stats;
 
-	if (waiter->request.flags & HP_ALLOC_EXCLUSIVE)
-		blocks = waiter->n * blocks_of(waiter->request.pages, zone);
-	else
-		blocks = blocks_of(pages, zone);
 	if (blocks > zone->nr_blocks ||
 	    waiter->request.align > hp_zone_get_config(zone->zone)->nr_pages)
 		return WAIT_OVER_ZONE;
 	hp_zone_account_stats(zone->zone, waiter->request.owner, &stats);
 	if (blocks > stats.limit_blocks)
 		return WAIT_OVER_LIMIT;
-	waiter->blocks = (uint32_t)blocks;
+	waiter->blocks = blocks;
 	return 0;
 }
 

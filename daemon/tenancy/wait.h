@@ -70,5 +70,8 @@ struct waiter *waits_fetch(struct waits *waits, unsigned worker);
 /* There may be room for somebody. zone: NULL for all. Cheap while nobody waits. */
 void waits_poke(struct waits *waits, struct pool_zone *zone);
 
+/* How many blocks n ranges may need; more than any zone has if it is no use to ask. */
+uint32_t waits_blocks(const struct pool_zone *zone, const struct hp_request *request, size_t n);
+
 /* How many wait in this zone. */
 uint32_t waits_count(const struct waits *waits, size_t zone_id);

@@ -120,6 +120,12 @@ static void take_all(struct peer *peer, struct peer_range ranges[12])
 	peer_alloc(peer, "small", 16, 12, ranges);
 }
 
+static void close_fds(struct peer *peer)
+{
+	while (peer->nr_fds)
+		close(peer->fds[--peer->nr_fds]);
+}
+
 /* --- being served ----------------------------------------------------------------------------- */
 
 static void test_served_when_somebody_frees(void **state)
@@ -194,14 +200,45 @@ static void test_served_by_recycling(void **state)
 	wait_until_waiting(f, 1);
 	peer_recv(f->peer);
 	assert_int_equal(f->peer->frame.type, TYPE(PRESSURE));
-	for (size_t i = 0; i < f->peer->nr_fds; i++)
-		close(f->peer->fds[i]);
-	f->peer->nr_fds = 0;
+	close_fds(f->peer);
 	peer_free_ranges(f->peer, ranges, 12);
 	expect_grant(b, 7);
 	peer_send(b, TYPE(GOODBYE), 1, NULL);
 	peer_expect_end(b);
 	peer_free(b);
+}
+
+/*
+ * Blocks of an exclusive lease are clean ones. A tenant at his limit whose blocks are all idle gets
+ * them, made clean: with a deadline always, without one after a while.
+ */
+static void test_exclusive_at_the_limit(void **state)
+{
+	struct fixture *f = *state;
+	Hugepool__V1__Alloc alloc = HUGEPOOL__V1__ALLOC__INIT;
+	struct peer_range range;
+	bool granted = false;
+
+	alloc.pages = 16;
+	alloc.exclusive = true;
+	for (int i = 0; i < 40; i++) { /* the limit is 12 blocks */
+		alloc.deadline_ms = LONG_MS;
+		peer_send(f->peer, TYPE(ALLOC), 7, &alloc.base);
+		range = expect_grant(f->peer, 7);
+		close_fds(f->peer);
+		peer_free_ranges(f->peer, &range, 1);
+	}
+	alloc.deadline_ms = 0;
+	for (int i = 0; i < 2000 && !granted; i++) {
+		peer_send(f->peer, TYPE(ALLOC), 8, &alloc.base);
+		do
+			peer_recv(f->peer);
+		while (f->peer->frame.type >= TYPE(BLOCKS));
+		granted = f->peer->frame.type == TYPE(GRANT);
+		poll(NULL, 0, granted ? 0 : 2);
+	}
+	assert_true(granted);
+	close_fds(f->peer);
 }
 
 /* --- order ------------------------------------------------------------------------------------ */
@@ -523,6 +560,7 @@ int main(void)
 		TEST(served_when_a_client_ends),
 		TEST(served_by_many_frees),
 		TEST(served_by_recycling),
+		TEST(exclusive_at_the_limit),
 		TEST(priority_then_arrival),
 		TEST(a_large_one_is_not_overtaken),
 		TEST(round_robin_between_tenants),
