@@ -19,6 +19,8 @@ struct check {
 	void (*report)(void *userdata, const char *message);
 	void *userdata;
 	unsigned violations;
+	hp_pfn_t at;	    /* lease_at() has read the words below */
+	hp_pfn_t head, end; /* the last lease it met */
 };
 
 __attribute__((format(printf, 2, 3))) static void wrong(struct check *c, const char *format, ...)
@@ -105,6 +107,20 @@ static void check_pcp(struct check *c, struct hp_pcp *pcp)
 
 /* --- areas and lists --- */
 
+/* The lease that holds this page, by the words alone; for rising pages. */
+static hp_pfn_t lease_at(struct check *c, hp_pfn_t pfn)
+{
+	for (; c->at <= pfn; c->at++) {
+		struct hp_lease_word word = hp_lease_get(c->zone, c->at);
+
+		if (c->at < c->end || word.state == HP_LEASE_FREE)
+			continue;
+		c->head = c->at;
+		c->end = c->at + word.pages;
+	}
+	return pfn < c->end ? c->head : HP_PFN_NONE;
+}
+
 static void check_area(struct check *c, uint32_t a)
 {
 	struct hp_zone *zone = c->zone;
@@ -132,7 +148,7 @@ static void check_area(struct check *c, uint32_t a)
 	if (area->closed)
 		EXPECT(c, area->order == HP_ORDER_NONE, "area %u: closed and on a list", a);
 
-	hp_pfn_t head = hp_lease_find(zone, pfn);
+	hp_pfn_t head = lease_at(c, pfn);
 	bool chunk = head != HP_PFN_NONE &&
 		     hp_lease_is_chunk(zone, head, hp_lease_get(zone, head).pages);
 	hp_pfn_t cover = head != HP_PFN_NONE && head < pfn && !chunk ? head : HP_PFN_NONE;

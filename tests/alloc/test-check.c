@@ -192,6 +192,9 @@ static void areas(void **state)
 	WRONG(block_area(block_of(failing.pfn))->closed, HP_CLOSED_EXCLUSIVE);
 	WRONG(block_area(block_of(failing.pfn) + 1)->closed, 0);
 	WRONG(area_at(failing.pfn)->order, 0);
+	WRONG(area_at(large.pfn + UNIT_BLOCK_PAGES)->cover, HP_PFN_NONE);
+	WRONG(area_at(large.pfn + UNIT_BLOCK_PAGES)->cover, large.pfn + 1);
+	WRONG(area_at(large.pfn + UNIT_BLOCK_PAGES)->cover, HP_PFN_NONE - 1);
 	WRONG(area_at(small.pfn)->cover, small.pfn);
 }
 
