@@ -487,7 +487,7 @@ void hp_buddy_free_entries(struct hp_zone *zone, uint32_t number, const hp_entry
 	const unsigned width = zone->area_order, inside = (1u << width) - 1;
 	struct hp_area *const areas = zone->areas;
 	struct hp_owner *const owner = hp_owner_get(zone, number);
-	const bool broken = zone->nr_broken != 0;
+	bool broken = zone->nr_broken != 0;
 	uint32_t pages = 0;
 
 	for (uint32_t i = 1; i < n && i < AHEAD; i++)
@@ -514,6 +514,7 @@ void hp_buddy_free_entries(struct hp_zone *zone, uint32_t number, const hp_entry
 		bits = hp_bits_chunk(bit, order);
 		if (__builtin_expect(broken || (area->free & bits), 0) && any_bad(zone, a, bits)) {
 			free_checked(zone, hp_entry_pfn(entry), order, entry & HP_ENTRY_ZERO);
+			broken = zone->nr_broken != 0; /* the next entry may be the same page */
 			continue;
 		}
 		area->free |= bits;
