@@ -490,16 +490,15 @@ static void test_short_of_memory(void **state)
 	program_write_config(f->program,
 			     "[zone small]\npage-size = 2M\nblock-size = 8M\nsize = 8G\n");
 	program_start(f->program);
-	if (f->program->pid) {
-		assert_true(program_log_has(f->program, "SHORT"));
-		assert_true(program_log_has(f->program, "configured=8192MiB"));
-		if (f->before.free >= BLOCK_PAGES) {
-			a = start(f, UID_A);
-			take(a, 0, "small", 2 * MIB);
-			client_free(a);
-		}
-		assert_int_equal(program_end(f->program, SIGTERM), 0);
+	assert_true(f->program->pid);
+	assert_true(program_log_has(f->program, "SHORT"));
+	assert_true(program_log_has(f->program, "configured=8192MiB"));
+	if (f->before.free >= BLOCK_PAGES) {
+		a = start(f, UID_A);
+		take(a, 0, "small", 2 * MIB);
+		client_free(a);
 	}
+	assert_int_equal(program_end(f->program, SIGTERM), 0);
 }
 
 int main(int argc, char **argv)
