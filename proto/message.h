@@ -16,8 +16,7 @@
 #include "proto/hugepool.pb-c.h"
 #include "proto/limits.h"
 
-/* --- arena ---------------------------------------------------------------------------------------
- */
+/* --- arena ------------------------------------------------------------------------------------ */
 
 /* One per worker (or client handle); not for use by two threads. */
 struct hp_arena;
@@ -50,8 +49,7 @@ const char *hp_message_code_name(Hugepool__V1__Code code);
  */
 int hp_message_pack(uint8_t *buffer, uint8_t type, uint16_t tag, const ProtobufCMessage *message);
 
-/* --- words ---------------------------------------------------------------------------------------
- */
+/* --- words ------------------------------------------------------------------------------------ */
 
 struct hp_wire_range {
 	uint32_t page;	     /* first page */

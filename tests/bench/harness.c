@@ -98,8 +98,7 @@ void bench_memory_free(void *memory)
 	munmap((char *)memory - sizeof(*m) - m->offset, m->size);
 }
 
-/* --- the gate of a section -----------------------------------------------------------------------
- */
+/* --- the gate of a section -------------------------------------------------------------------- */
 
 static inline void relax(void)
 {
@@ -159,8 +158,7 @@ void bench_meet(struct bench_section *section)
 	(void)gate_meet(section->gate, section->threads, false);
 }
 
-/* --- threads -------------------------------------------------------------------------------------
- */
+/* --- threads ---------------------------------------------------------------------------------- */
 
 struct worker {
 	_Alignas(BENCH_CACHELINE) struct bench *bench;
@@ -360,8 +358,7 @@ bool bench_quick(const struct bench *bench)
 	return bench->quick;
 }
 
-/* --- samples -------------------------------------------------------------------------------------
- */
+/* --- samples ---------------------------------------------------------------------------------- */
 
 /* Time that the hypervisor took from the processors of the first threads, in ticks. */
 static uint64_t stolen(const struct bench *bench, unsigned threads)

@@ -55,8 +55,7 @@ void bench_memory_free(void *memory);
  */
 void bench_memory_place(unsigned placement);
 
-/* --- sections ------------------------------------------------------------------------------------
- */
+/* --- sections --------------------------------------------------------------------------------- */
 
 struct bench_gate;
 
@@ -106,8 +105,7 @@ void bench_on_threads(struct bench *bench, unsigned threads, bench_run_fn fn, vo
 /* How many threads this machine can pin. */
 unsigned bench_threads(const struct bench *bench);
 
-/* --- measuring -----------------------------------------------------------------------------------
- */
+/* --- measuring -------------------------------------------------------------------------------- */
 
 enum bench_kind {
 	BENCH_COST,	  /* ns per operation, mean of the threads: less is better */
@@ -146,8 +144,7 @@ double bench_median(const double *values, unsigned n);
 double bench_sign_test(const struct bench_subject *a, const struct bench_subject *b,
 		       unsigned rounds, unsigned *ret_below);
 
-/* --- rows ----------------------------------------------------------------------------------------
- */
+/* --- rows ------------------------------------------------------------------------------------- */
 
 enum bench_target_kind {
 	BENCH_TARGET_RATIO, /* ratio at least */
@@ -188,8 +185,7 @@ void bench_report(struct bench *bench, const struct bench_row *row);
 /* A remark between the rows; not in JSON. */
 void bench_note(struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* --- the program ---------------------------------------------------------------------------------
- */
+/* --- the program ------------------------------------------------------------------------------ */
 
 struct bench_case {
 	const char *name;

@@ -46,8 +46,7 @@ static const struct bench_target *find_target(const struct bench *bench,
 	return NULL;
 }
 
-/* --- JSON ----------------------------------------------------------------------------------------
- */
+/* --- JSON ------------------------------------------------------------------------------------- */
 
 /* Three digits say all that a measurement says; whole numbers above 1000. */
 static void json_number(const char *key, double value)
@@ -113,8 +112,7 @@ static void json_targets(const struct bench_program *program)
 	}
 }
 
-/* --- the table -----------------------------------------------------------------------------------
- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 static int digits(double value)
 {
@@ -234,8 +232,7 @@ static void summary(const struct bench *bench)
 	       bench->disturbed);
 }
 
-/* --- the program ---------------------------------------------------------------------------------
- */
+/* --- the program ------------------------------------------------------------------------------ */
 
 static void help(const struct bench_program *program)
 {

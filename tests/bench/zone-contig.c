@@ -44,8 +44,7 @@ struct contig {
 	struct hp_range held[BENCH_MAX_THREADS][MAX_RANGES];
 };
 
-/* --- ways to free --------------------------------------------------------------------------------
- */
+/* --- ways to free ----------------------------------------------------------------------------- */
 
 static void must(const char *call, int r)
 {
@@ -78,8 +77,7 @@ static void free_one_by_one(struct contig *contig, unsigned thread, const struct
 		     hp_zone_free(contig->product->zone, hand->pcp, hand->slot, &page));
 }
 
-/* --- work ----------------------------------------------------------------------------------------
- */
+/* --- work ------------------------------------------------------------------------------------- */
 
 static void take_range(struct contig *contig, unsigned thread, struct hp_range *ret)
 {
@@ -147,8 +145,7 @@ static void work_loop(struct bench_section *section)
 	bench_end(section);
 }
 
-/* --- cases ---------------------------------------------------------------------------------------
- */
+/* --- cases ------------------------------------------------------------------------------------ */
 
 static const struct shape shape_512 = {RANGE_PAGES, RANGES, 0, RANGE_PAGES, false};
 static const struct shape shape_510 = {RANGE_PAGES, RANGES, 1, RANGE_PAGES - 2, false};
@@ -247,8 +244,7 @@ void case_contig_loop(struct bench *bench)
 	compare(bench, "contig-loop", &shape_512, BLOCK_ORDER, 1, work_loop);
 }
 
-/* --- what is counted, not timed ------------------------------------------------------------------
- */
+/* --- what is counted, not timed --------------------------------------------------------------- */
 
 /* Zone lock acquisitions while the ranges of one pass are freed, until all of it is in the zone. */
 static void count_locks(struct bench_section *section)

@@ -51,8 +51,7 @@ struct drain_side {
 	struct drain_hand hands[BENCH_MAX_THREADS];
 };
 
-/* --- the product ---------------------------------------------------------------------------------
- */
+/* --- the product ------------------------------------------------------------------------------ */
 
 static void take_product(void *allocator, unsigned thread, union page *ret)
 {
@@ -98,8 +97,7 @@ static const struct drain_ops product_ops[] = {
 	PRODUCT_OPS("product-pick-outside-prefetch", HP_DRAIN_PICK_OUTSIDE_PREFETCH),
 };
 
-/* --- the models ----------------------------------------------------------------------------------
- */
+/* --- the models ------------------------------------------------------------------------------- */
 
 static void take_model(void *allocator, unsigned thread, union page *ret)
 {
@@ -134,8 +132,7 @@ static const struct drain_ops model_ops[] = {
 	MODEL_OPS("pick-outside-prefetch", MODEL_PICK_OUTSIDE_PREFETCH),
 };
 
-/* --- sides ---------------------------------------------------------------------------------------
- */
+/* --- sides ------------------------------------------------------------------------------------ */
 
 static void drain_all(struct drain_side *side, unsigned thread)
 {
@@ -229,8 +226,7 @@ static void side_free(struct drain_side *side, struct bench *bench)
 	bench_memory_free(side);
 }
 
-/* --- the work ------------------------------------------------------------------------------------
- */
+/* --- the work --------------------------------------------------------------------------------- */
 
 static void fill_pcp(struct drain_side *side, unsigned thread)
 {
@@ -307,8 +303,7 @@ static void work_lock_hold(struct bench_section *section)
 	take_again(side, section->thread);
 }
 
-/* --- cases ---------------------------------------------------------------------------------------
- */
+/* --- cases ------------------------------------------------------------------------------------ */
 
 #define VARIANTS       7
 #define VARIANTS_QUICK 4 /* without the product's other ways */

@@ -61,8 +61,7 @@ struct model {
 	struct pcp pcps[BENCH_MAX_THREADS];
 };
 
-/* --- lists ---------------------------------------------------------------------------------------
- */
+/* --- lists ------------------------------------------------------------------------------------ */
 
 static inline void list_init(struct link *list)
 {
@@ -103,8 +102,7 @@ static inline struct page *page_of(struct link *link)
 	return (struct page *)link;
 }
 
-/* --- buddies: the zone's lock is held ------------------------------------------------------------
- */
+/* --- buddies: the zone's lock is held --------------------------------------------------------- */
 
 static inline void free_list_add(struct model *model, struct page *page, unsigned order)
 {
@@ -156,8 +154,7 @@ static inline void buddy_give(struct model *model, struct page *page, unsigned o
 	free_list_add(model, &model->pages[pfn], order);
 }
 
-/* --- pcp: its lock is held -----------------------------------------------------------------------
- */
+/* --- pcp: its lock is held -------------------------------------------------------------------- */
 
 /*
  * The list of which the next pages are to be drained, and how many. Every empty list that is met
@@ -262,8 +259,7 @@ static void refill(struct model *model, struct pcp *pcp)
 	hp_lock_release(&model->lock);
 }
 
-/* --- pages ---------------------------------------------------------------------------------------
- */
+/* --- pages ------------------------------------------------------------------------------------ */
 
 static inline bool pcp_try(struct pcp *pcp, bool biased)
 {
@@ -391,8 +387,7 @@ uint64_t model_lock_held_ns(const struct model *model)
 #endif
 }
 
-/* --- life ----------------------------------------------------------------------------------------
- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 struct model *model_new(uint32_t pages, enum model_drain drain, unsigned threads)
 {

@@ -51,8 +51,7 @@ struct side {
 	struct hand hands[BENCH_MAX_THREADS];
 };
 
-/* --- sides ---------------------------------------------------------------------------------------
- */
+/* --- sides ------------------------------------------------------------------------------------ */
 
 /* sizeof(page_SIDE) is what SIDE remembers of a page. */
 typedef struct hp_grant page_product, page_product_order9;
@@ -238,8 +237,7 @@ static void side_free(struct side *side, struct bench *bench)
 	bench_memory_free(side);
 }
 
-/* --- workloads -----------------------------------------------------------------------------------
- */
+/* --- workloads -------------------------------------------------------------------------------- */
 
 /* One page taken and given back at once: the pcp serves both. */
 FORCE_INLINE void work_pair(struct bench_section *section, take_fn take, give_fn give, size_t size)
@@ -379,8 +377,7 @@ WORK(churn, biased)
 WORK(fault, product)
 WORK(fault, model)
 
-/* --- cases ---------------------------------------------------------------------------------------
- */
+/* --- cases ------------------------------------------------------------------------------------ */
 
 struct comparison {
 	const char *name, *baseline;
@@ -621,8 +618,7 @@ void case_size_bulk(struct bench *bench)
 	size(bench, "size-bulk", bulk_product_word);
 }
 
-/* --- page_fault1 ---------------------------------------------------------------------------------
- */
+/* --- page_fault1 ------------------------------------------------------------------------------ */
 
 void case_page_fault1(struct bench *bench)
 {
