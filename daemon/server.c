@@ -356,6 +356,8 @@ struct server *server_free(struct server *server)
 	listener_free(server->admin_listener);
 	for (size_t i = 0; i < server->nr_workers; i++)
 		worker_stop(server->workers[i]);
+	for (size_t i = 0; i < server->nr_workers; i++)
+		worker_end_sessions(server->workers[i]);
 	pool_free(server->pool); /* until then its threads may still call back */
 	for (size_t i = 0; i < server->nr_workers; i++)
 		worker_free(server->workers[i]);

@@ -328,7 +328,7 @@ int worker_start(struct worker *worker)
 	return 0;
 }
 
-static void stop_thread(struct worker *worker)
+void worker_stop(struct worker *worker)
 {
 	if (!worker->running)
 		return;
@@ -340,11 +340,10 @@ static void stop_thread(struct worker *worker)
 	worker->running = false;
 }
 
-void worker_stop(struct worker *worker)
+void worker_end_sessions(struct worker *worker)
 {
 	struct session *session;
 
-	stop_thread(worker);
 	if (worker->caches)
 		take_arrivals(worker); /* the last ones are ended like all others */
 	while ((session = TAILQ_FIRST(&worker->sessions)))
@@ -357,6 +356,7 @@ struct worker *worker_free(struct worker *worker)
 	if (!worker)
 		return NULL;
 	worker_stop(worker);
+	worker_end_sessions(worker);
 	if (worker->base && event_initialized(&worker->wakeup_event))
 		event_del(&worker->wakeup_event);
 	if (worker->base && event_initialized(&worker->deadline_timer)) {

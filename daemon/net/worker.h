@@ -103,12 +103,15 @@ struct worker {
 int worker_new(struct worker **ret, const struct net *net, unsigned index);
 
 /*
- * Stops the thread, ends every session, gives the page caches back. It may still be told things,
- * which have no effect any more.
+ * Stops the thread. It may still be told things, which have no effect any more. Workers look at each
+ * other's caches: all of them are stopped before anything of the first one is ended.
  */
 void worker_stop(struct worker *worker);
 
-struct worker *worker_free(struct worker *worker); /* stops it; NULL is fine; returns NULL */
+/* Of one that is stopped, when all are: ends every session, gives the page caches back. */
+void worker_end_sessions(struct worker *worker);
+
+struct worker *worker_free(struct worker *worker); /* ends it; NULL is fine; returns NULL */
 
 /* Starts the thread, with all signals blocked. Return: 0 or -errno. */
 int worker_start(struct worker *worker);

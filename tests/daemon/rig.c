@@ -152,6 +152,8 @@ struct rig *rig_free(struct rig *rig)
 
 	for (size_t i = 0; i < rig->acceptor.nr_workers; i++)
 		worker_stop(rig->workers[i]);
+	for (size_t i = 0; i < rig->acceptor.nr_workers; i++)
+		worker_end_sessions(rig->workers[i]);
 	for (size_t i = 0; i < pool_nr_zones(rig->net.pool); i++) {
 		struct hp_zone *zone = pool_zone(rig->net.pool, i)->zone;
 		struct hp_zone_stats stats;

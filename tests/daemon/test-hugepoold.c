@@ -147,6 +147,32 @@ static void test_sockets_and_their_end(void **state)
 	}
 }
 
+/* Whoever looks at all workers does not notice that some have been stopped already. */
+static void test_lists_until_the_end(void **state)
+{
+	enum { ROUNDS = 5, PEERS = 40, REQUESTS = 100 };
+	struct program *program = *state;
+	Hugepool__V1__List list = HUGEPOOL__V1__LIST__INIT;
+
+	program_write_config(program, "workers = 4\n" ZONE);
+	list.what = WHAT(CACHES);
+	for (int i = 0; i < ROUNDS; i++) {
+		struct peer *peers[PEERS];
+
+		program_start(program);
+		for (int j = 0; j < PEERS; j++) {
+			peers[j] = peer_connect(program->socket);
+			peer_hello(peers[j]);
+		}
+		for (int j = 0; j < PEERS * REQUESTS; j++)
+			peer_send(peers[j % PEERS], TYPE(LIST), 1, &list.base);
+		assert_int_equal(program_end(program, SIGTERM), 0);
+		for (int j = 0; j < PEERS; j++)
+			peer_free(peers[j]);
+		expect_nothing_left(program);
+	}
+}
+
 static void test_socket_in_use(void **state)
 {
 	struct program *program = *state, *second = program_new(executable, ZONE);
@@ -403,6 +429,7 @@ int main(int argc, char **argv)
 		TEST(usage),
 		TEST(configuration_mistakes),
 		TEST(sockets_and_their_end),
+		TEST(lists_until_the_end),
 		TEST(socket_in_use),
 		TEST(socket_of_a_stranger),
 		TEST(something_else_at_the_path),

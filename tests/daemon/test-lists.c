@@ -330,6 +330,33 @@ static void test_caches(void **state)
 	assert_int_equal(piece(f->admin, WHAT(CACHES), 0, 0)->n_caches, 0);
 }
 
+/* Workers are stopped one after another: until the last one is, it may look at the others. */
+static void test_caches_of_a_stopped_worker(void **state)
+{
+	struct fixture *f = *state;
+	const Hugepool__V1__ListReply *reply;
+	struct peer_range ranges[8];
+	size_t stopped = f->rig->workers[0]->connections ? 0 : 1;
+	struct peer *other;
+
+	peer_alloc(f->peer, "small", 1, 8, ranges);
+	peer_free_ranges(f->peer, ranges, 8);
+	other = rig_connect_hello(f->rig, SOCKET_DATA); /* to the worker that has none yet */
+	assert_int_equal(f->rig->workers[!stopped]->connections, 1);
+	worker_stop(f->rig->workers[stopped]);
+	reply = piece(other, WHAT(CACHES), 0, 0);
+	assert_int_equal(reply->n_caches, 1);
+	assert_int_equal(reply->caches[0]->worker, stopped);
+	peer_free(other);
+	/* the admin's session may have ended with it */
+	peer_free(f->admin);
+	peer_free(f->peer);
+	rig_free(f->rig);
+	f->rig = rig_new(&(struct rig_options){.workers = 2});
+	f->peer = rig_connect_hello(f->rig, SOCKET_DATA);
+	f->admin = rig_connect_hello(f->rig, SOCKET_ADMIN);
+}
+
 /* A word that is wrong is found, and named, however often one looks. */
 static void test_check_finds(void **state)
 {
@@ -434,6 +461,7 @@ int main(void)
 		TEST(zone_figures),
 		TEST(buddyinfo_adds_up),
 		TEST(caches),
+		TEST(caches_of_a_stopped_worker),
 		TEST(check_finds),
 		TEST(stats),
 		TEST(what_tenants_see_of_each_other),
