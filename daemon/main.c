@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hugepoold: options, exit statuses, and the one signal disposition that must hold before anything
- * else happens. Exit 0: stopped by SIGTERM or SIGINT, everything given back; 1: could not run; 2:
+ * hugepoold: options, exit statuses, and what becomes of signals. From before anything is made until
+ * the event loop takes them, the two that end it only pend: whatever was made by then is undone as
+ * at any other end. Only waiting for a set-up, which may take long, is broken off by them. Exit 0: stopped by SIGTERM or SIGINT, everything given back; 1: could not run; 2:
  * usage; 78: the configuration cannot be used, and nothing was started or reserved.
  */
+#include <errno.h>
 #include <getopt.h>
 #include <malloc.h>
 #include <signal.h>
@@ -95,26 +97,50 @@ static void log_libevent(int severity, const char *message)
 	log_line(severity >= EVENT_LOG_ERR ? LOG_ERR : LOG_WARNING, "libevent: %s", message);
 }
 
-static int run(const struct config *config)
+/*
+ * A client that goes away is an error of write(), not the end of the daemon. A terminal that closes,
+ * or a reload that is asked for, must not end it without giving back; and nor must whoever opens a
+ * file of a block while the daemon tries whether anybody has it open, of which a lease tells by
+ * SIGIO.
+ */
+static void ignore_signals(void)
 {
-	struct server *server;
-	int rc;
-
-	/* A client that goes away is an error of write(), not the end of the daemon; and a terminal
-	 * that closes, or a reload that is asked for, must not end it without giving back. */
-	mallopt(M_ARENA_MAX, 1); /* see worker_note_freed() */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
-	event_set_log_callback(log_libevent);
+	signal(SIGIO, SIG_IGN);
+}
 
-	if (server_new(&server, config))
-		return EXIT_FAILURE;
-	rc = server_handle_signals(server);
+/* Until the server handles them. A mask that we were started with is not ours to keep. */
+static void hold_signals(sigset_t *ret_before)
+{
+	sigset_t ends;
+
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGTERM);
+	sigaddset(&ends, SIGINT);
+	sigprocmask(SIG_BLOCK, &ends, ret_before);
+}
+
+static int run(const struct config *config)
+{
+	struct server *server = NULL;
+	sigset_t before;
+	int rc;
+
+	mallopt(M_ARENA_MAX, 1); /* see worker_note_freed() */
+	event_set_log_callback(log_libevent);
+	ignore_signals();
+	hold_signals(&before);
+	rc = server_new(&server, config);
 	if (!rc)
+		rc = server_handle_signals(server);
+	if (!rc) {
+		sigprocmask(SIG_SETMASK, &before, NULL);
 		rc = server_run(server);
+	}
 	server_free(server);
 	libevent_global_shutdown();
-	if (rc)
+	if (rc && rc != -ECANCELED)
 		return EXIT_FAILURE;
 	log_notice("stopped");
 	return EXIT_SUCCESS;

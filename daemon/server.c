@@ -48,6 +48,7 @@ struct server {
 	struct listener *data_listener, *admin_listener;
 	struct event terminate[2];
 	bool handles_signals, serving;
+	int result; /* of server_run() */
 
 	/* from other threads to the main one */
 	int wakeup_fd;
@@ -114,8 +115,10 @@ static void on_filled(void *userdata, uint64_t online_bytes, uint64_t configured
 static void start_serving(struct server *server)
 {
 	server->serving = true;
-	if (listener_start(server->data_listener)) {
-		log_error("the socket cannot be listened on path=%s", server->config->socket);
+	server->result = listener_start(server->data_listener);
+	if (server->result) {
+		log_error("the socket cannot be listened on path=%s reason=\"%s\"",
+			  server->config->socket, strerror(-server->result));
 		server->stopping = true;
 		return;
 	}
@@ -191,8 +194,11 @@ int server_run(struct server *server)
 		log_error("not started reason=\"%s\"", strerror(-rc));
 		return rc;
 	}
-	event_base_loop(server->base, EVLOOP_NO_EXIT_ON_EMPTY);
-	return 0;
+	if (event_base_loop(server->base, EVLOOP_NO_EXIT_ON_EMPTY) < 0) {
+		log_error("the event loop failed");
+		return -EIO;
+	}
+	return server->result;
 }
 
 /* --- life ------------------------------------------------------------------------------------- */

@@ -12,7 +12,8 @@ struct server;
 
 /*
  * Takes the sockets, then makes pool, tenants and workers; nothing is served yet. config is
- * borrowed. Return: 0 or -errno, the reason logged; nothing is left behind on failure.
+ * borrowed. Return: 0; -ECANCELED if SIGTERM or SIGINT pends and there was long to wait; -errno, the
+ * reason logged. Nothing is left behind on failure.
  */
 int server_new(struct server **ret, const struct config *config);
 

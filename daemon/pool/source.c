@@ -101,7 +101,9 @@ static int receive(struct pool *pool, int socket)
 	char text[DIRECTORIES_TEXT_MAX];
 	int r = directories_receive(socket, adopt, pool, text);
 
-	if (r < 0)
+	if (r == -ECANCELED)
+		log_notice("asked to stop while waiting for hugepool-setup");
+	else if (r < 0)
 		log_error("no memory from hugepool-setup: %s%s%s", strerror(-r), *text ? ": " : "",
 			  text);
 	else if (*text)

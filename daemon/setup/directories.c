@@ -7,9 +7,13 @@
 #include "daemon/setup/directories.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #define ERRNO_MAX 4095 /* the kernel's */
@@ -152,6 +156,46 @@ int directories_receive_plan(int socket, struct setup_plan *ret)
 /* --- receiving -----------------------------------------------------------------------------------
  */
 
+/*
+ * A descriptor that is readable while SIGTERM or SIGINT pends, if they are blocked: whoever has them
+ * blocked cannot be interrupted, and making huge pages may take minutes. Nothing is read from it, so
+ * that the signal goes on pending for its owner.
+ */
+static int open_pending_signals(void)
+{
+	static const int numbers[] = {SIGTERM, SIGINT};
+	sigset_t blocked, watched;
+
+	sigemptyset(&watched);
+	pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		if (sigismember(&blocked, numbers[i]) == 1)
+			sigaddset(&watched, numbers[i]);
+	return signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* As long as the socket itself would wait. Return: 0 if there is something to receive. */
+static int wait_for_message(int socket, int signals)
+{
+	struct pollfd polled[] = {{.fd = socket, .events = POLLIN},
+				  {.fd = signals, .events = POLLIN}};
+	struct timeval tv = {0};
+	socklen_t size = sizeof(tv);
+	int timeout_ms, n;
+
+	if (getsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &tv, &size) < 0)
+		return -errno;
+	timeout_ms = (int)(tv.tv_sec * 1000 + tv.tv_usec / 1000);
+	do
+		n = poll(polled, 2, timeout_ms ? timeout_ms : -1);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -errno;
+	if (n == 0)
+		return -EAGAIN;
+	return polled[1].revents ? -ECANCELED : 0;
+}
+
 /* Return: 0 with up to HP_BLOCKS_MAX descriptors, or an error with none. */
 static int receive(int socket, struct message *ret, int fds[static HP_BLOCKS_MAX], size_t *ret_nr)
 {
@@ -196,17 +240,18 @@ static bool is_valid(const struct message *message, size_t nr_fds)
 	       memchr(message->zone, '\0', sizeof(message->zone));
 }
 
-int directories_receive(int socket, directories_fn fn, void *userdata,
-			char text[DIRECTORIES_TEXT_MAX])
+static int receive_all(int socket, int signals, directories_fn fn, void *userdata,
+		       char text[DIRECTORIES_TEXT_MAX])
 {
 	int fds[HP_BLOCKS_MAX];
 	struct message message;
 	size_t nr = 0;
 	int r;
 
-	*text = '\0';
 	for (;;) {
-		r = receive(socket, &message, fds, &nr);
+		r = wait_for_message(socket, signals);
+		if (r == 0)
+			r = receive(socket, &message, fds, &nr);
 		if (r < 0)
 			return r;
 		if (!is_valid(&message, nr)) {
@@ -225,4 +270,17 @@ int directories_receive(int socket, directories_fn fn, void *userdata,
 	}
 	memcpy(text, message.text, DIRECTORIES_TEXT_MAX);
 	return -message.error;
+}
+
+int directories_receive(int socket, directories_fn fn, void *userdata,
+			char text[DIRECTORIES_TEXT_MAX])
+{
+	int signals = open_pending_signals(), r;
+
+	*text = '\0';
+	if (signals < 0)
+		return -errno;
+	r = receive_all(socket, signals, fn, userdata, text);
+	close(signals);
+	return r;
 }

@@ -51,7 +51,8 @@ typedef int (*directories_fn)(void *userdata, const char *zone, uint32_t block, 
 
 /*
  * Receives until the end. text: what the other side had to say. Return: 0; -EPROTO; -EMFILE if
- * descriptors got lost for want of room in this process; the error of the other side or of fn.
+ * descriptors got lost for want of room in this process; the error of the other side or of fn;
+ * -ECANCELED if SIGTERM or SIGINT, blocked by the caller, pends, and goes on pending.
  */
 int directories_receive(int socket, directories_fn fn, void *userdata,
 			char text[DIRECTORIES_TEXT_MAX]);

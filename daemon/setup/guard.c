@@ -12,6 +12,7 @@
 #include "daemon/setup/make.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,9 +38,11 @@ static bool has_block(void *userdata, uint32_t zone, uint32_t block)
 static int put_block_consume_fd(void *userdata, uint32_t zone, uint32_t block, int mount_fd)
 {
 	struct guard *guard = userdata;
+	struct pollfd daemon = {.fd = DAEMON_FD, .events = POLLRDHUP};
 
 	guard->mounts[zone][block] = mount_fd + 1;
-	return 0;
+	/* It has ended, or wants no more: what was made so far is given back. */
+	return poll(&daemon, 1, 0) == 1 ? -ECANCELED : 0;
 }
 
 /* The daemon ends us by ending; a terminal or service manager that signals all must not. */

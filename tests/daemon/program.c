@@ -133,12 +133,16 @@ int program_run(struct program *program, const char *const *arguments)
 	return program_wait(program);
 }
 
+void program_spawn(struct program *program)
+{
+	spawn(program, (const char *[]){"--config", program->config, NULL});
+}
+
 void program_start(struct program *program)
 {
-	const char *arguments[] = {"--config", program->config, NULL};
 	int status;
 
-	spawn(program, arguments);
+	program_spawn(program);
 	for (int i = 0; i < WAIT_TRIES; i++) {
 		if (program_log_has(program, "READY") || program_log_has(program, "SHORT") ||
 		    has_ended(program, &status))

@@ -23,6 +23,9 @@ struct program *program_free(struct program *program);
 
 void program_write_config(struct program *program, const char *config);
 
+/* Starts it, no more. */
+void program_spawn(struct program *program);
+
 /* Starts it and, unless it ends first, waits until its configured size is there (or short). */
 void program_start(struct program *program);
 

@@ -147,6 +147,56 @@ static void test_sockets_and_their_end(void **state)
 	}
 }
 
+/* A set-up that takes for ever, and ends when the daemon lets go of it. */
+static void test_stopped_while_starting(void **state)
+{
+	static const int signals[] = {SIGTERM, SIGINT};
+	struct program *program = *state;
+	char setup_path[96];
+	FILE *file;
+
+	if (geteuid() != 0)
+		skip(); /* only root may do with a guard of its own */
+	snprintf(setup_path, sizeof(setup_path), "%s/setup", program->directory);
+	file = fopen(setup_path, "we");
+	assert_non_null(file);
+	fputs("#!/bin/sh\necho the guard is here\nexec cat >/dev/null\n", file);
+	fclose(file);
+	assert_int_equal(chmod(setup_path, 0755), 0);
+	assert_int_equal(setenv("HUGEPOOL_SETUP", setup_path, true), 0);
+	program_write_config(program, "[zone huge]\npage-size = 2M\nblock-size = 2M\n"
+				      "size = 4M\n");
+	for (size_t i = 0; i < 2; i++) {
+		program_spawn(program);
+		for (int j = 0; j < 2000 && !program_log_has(program, "the guard is here"); j++)
+			usleep(5000);
+		assert_true(exists(program->socket));
+		assert_int_equal(program_end(program, signals[i]), 0);
+		assert_true(program_log_has(program, "stopped"));
+		expect_nothing_left(program);
+	}
+	assert_int_equal(unsetenv("HUGEPOOL_SETUP"), 0);
+	assert_int_equal(unlink(setup_path), 0);
+}
+
+/* A lease that somebody breaks is told by SIGIO. */
+static void test_signals_that_do_not_end_it(void **state)
+{
+	static const int signals[] = {SIGIO, SIGPIPE, SIGHUP};
+	struct program *program = *state;
+
+	program_start(program);
+	for (size_t i = 0; i < 3; i++) {
+		struct peer *peer;
+
+		assert_int_equal(kill(program->pid, signals[i]), 0);
+		peer = peer_connect(program->socket);
+		peer_hello(peer);
+		peer_free(peer);
+	}
+	assert_int_equal(program_end(program, SIGTERM), 0);
+}
+
 /* Whoever looks at all workers does not notice that some have been stopped already. */
 static void test_lists_until_the_end(void **state)
 {
@@ -429,6 +479,8 @@ int main(int argc, char **argv)
 		TEST(usage),
 		TEST(configuration_mistakes),
 		TEST(sockets_and_their_end),
+		TEST(stopped_while_starting),
+		TEST(signals_that_do_not_end_it),
 		TEST(lists_until_the_end),
 		TEST(socket_in_use),
 		TEST(socket_of_a_stranger),
