@@ -54,12 +54,24 @@ static void drop_fds(struct session *session, const int *fds, size_t n)
 	count_read(session, n);
 }
 
+/* Nothing lies in the peer's socket. */
+static bool socket_is_read(const struct session *session)
+{
+	int unread_bytes;
+
+	return ioctl(session->fd, SIOCOUTQ, &unread_bytes) == 0 && !unread_bytes;
+}
+
+bool output_is_read(const struct session *session)
+{
+	return !session->output.head && socket_is_read(session);
+}
+
 void output_settle(struct session *session)
 {
 	struct output *output = &session->output;
-	int unread_bytes;
 
-	if (!output->unread_fds || ioctl(session->fd, SIOCOUTQ, &unread_bytes) < 0 || unread_bytes)
+	if (!output->unread_fds || !socket_is_read(session))
 		return;
 	count_read(session, output->unread_fds);
 	output->unread_fds = 0;

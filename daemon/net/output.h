@@ -57,6 +57,9 @@ void output_attach(struct session *session, const int *fds, size_t nr_fds);
 /* Sends the batch, or queues what cannot be sent, and says what the queue waits for. */
 enum output_wait output_flush(struct session *session);
 
+/* Has the peer read everything that it was ever sent? */
+bool output_is_read(const struct session *session);
+
 /* Throws everything away, descriptors closed. Those that were sent stay counted: see below. */
 void output_discard(struct session *session);
 

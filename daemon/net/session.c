@@ -397,10 +397,14 @@ void session_press(struct session *session, uint32_t zones)
 
 	if (session->phase != SESSION_SERVING)
 		return;
+	if (session->pressed && output_is_read(session))
+		session->pressed = 0;
+	zones &= ~session->pressed;
 	for (size_t i = 0; i < pool_nr_zones(pool); i++) {
 		if (!(zones >> i & 1) || !known_any(&session->known, pool_zone(pool, i)))
 			continue;
 		reply_pressure(session, (uint32_t)i);
+		session->pressed |= UINT32_C(1) << i;
 		said = true;
 	}
 	if (said)

@@ -56,6 +56,7 @@ struct session {
 	struct known known;
 	struct parked_list parked; /* requests that wait */
 	uint32_t nr_parked;
+	uint32_t pressed; /* zones, as bits: asked for, and not read for all that is known */
 };
 
 /*
@@ -78,7 +79,10 @@ void session_goodbye(struct session *session);
  */
 void session_go_on(struct session *session);
 
-/* Asks the client for what it can spare of these zones (bits). */
+/*
+ * Asks the client for what it can spare of these zones (bits), unless it has not read yet that it
+ * was asked: a client that sleeps is sent one of each, not one a second.
+ */
 void session_press(struct session *session, uint32_t zones);
 
 /* It did not get on in time. */

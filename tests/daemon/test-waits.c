@@ -208,6 +208,49 @@ static void test_served_by_recycling(void **state)
 	peer_free(b);
 }
 
+/* Everybody is asked; STATS is answered behind it, by the only worker. */
+static void press(struct rig *rig, struct peer *bystander)
+{
+	rig->workers[0]->pressure |= 1;
+	worker_wake(rig->workers[0]);
+	for (int i = 0; i < 2; i++) { /* the first may be handled before the wake-up */
+		peer_send(bystander, TYPE(STATS), 8, NULL);
+		peer_expect(bystander, TYPE(STATS_REPLY), 8);
+	}
+}
+
+static unsigned count_pressure(struct peer *peer)
+{
+	unsigned n = 0;
+
+	peer_send(peer, TYPE(STATS), 9, NULL);
+	while (peer_recv(peer) && peer->frame.type != TYPE(STATS_REPLY))
+		n += peer->frame.type == TYPE(PRESSURE);
+	return n;
+}
+
+/* Who does not read is asked once, and again when he has read that. */
+static void test_asked_once(void **state)
+{
+	struct rig_options options = {.config = CONFIG};
+	struct rig *rig = rig_new(&options);
+	struct peer *sleeper = rig_connect_hello(rig, SOCKET_DATA);
+	struct peer *bystander = rig_connect_hello(rig, SOCKET_DATA);
+	struct peer_range range;
+
+	(void)state;
+	peer_alloc(sleeper, "small", 1, 1, &range);
+	for (int i = 0; i < 2; i++) {
+		for (int j = 0; j < 50; j++)
+			press(rig, bystander);
+		assert_int_equal(count_pressure(sleeper), 1);
+	}
+	peer_free_ranges(sleeper, &range, 1);
+	peer_free(sleeper);
+	peer_free(bystander);
+	rig_free(rig);
+}
+
 /*
  * Blocks of an exclusive lease are clean ones. A tenant at his limit whose blocks are all idle gets
  * them, made clean: with a deadline always, without one after a while.
@@ -560,6 +603,7 @@ int main(void)
 		TEST(served_when_a_client_ends),
 		TEST(served_by_many_frees),
 		TEST(served_by_recycling),
+		cmocka_unit_test(test_asked_once),
 		TEST(exclusive_at_the_limit),
 		TEST(priority_then_arrival),
 		TEST(a_large_one_is_not_overtaken),
