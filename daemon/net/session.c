@@ -30,6 +30,8 @@
 #include "daemon/net/park.h"
 #include "daemon/net/reply.h"
 
+#define CODE(name) HUGEPOOL__V1__CODE__CODE_##name
+
 #define SESSION_ABOUT_BYTES 4096 /* of memory that its end frees, its queue aside */
 
 #define RETRY_FIRST_MS 20
@@ -110,6 +112,16 @@ void session_free(struct session *session)
 	disconnect(session);
 	TAILQ_REMOVE(&worker->sessions, session, link);
 	free(session);
+}
+
+void session_shut_down(struct session *session)
+{
+	if (session->fd >= 0 && session->phase != SESSION_ENDING) {
+		refuse(session, 0, &(struct refusal){.code = CODE(SHUTTING_DOWN)},
+		       "the daemon ends");
+		output_flush(session);
+	}
+	session_free(session);
 }
 
 static void condemn(struct session *session)

@@ -68,6 +68,9 @@ int session_new(struct worker *worker, int fd, enum socket_kind kind, struct ten
 /* Ends everything at once: what it holds is free again. */
 void session_free(struct session *session);
 
+/* The daemon ends: says so, as far as the socket takes it, and frees the session. */
+void session_shut_down(struct session *session);
+
 /* From silent to serving; data socket: with this slot and process, both consumed. */
 void session_serve(struct session *session, struct slot *slot, int pidfd);
 

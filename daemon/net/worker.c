@@ -347,7 +347,7 @@ void worker_end_sessions(struct worker *worker)
 	if (worker->caches)
 		take_arrivals(worker); /* the last ones are ended like all others */
 	while ((session = TAILQ_FIRST(&worker->sessions)))
-		session_free(session);
+		session_shut_down(session);
 	worker->caches = caches_free(worker->caches);
 }
 

@@ -108,7 +108,10 @@ int worker_new(struct worker **ret, const struct net *net, unsigned index);
  */
 void worker_stop(struct worker *worker);
 
-/* Of one that is stopped, when all are: ends every session, gives the page caches back. */
+/*
+ * Of one that is stopped, when all are: ends every session, telling its client why, and gives the
+ * page caches back.
+ */
 void worker_end_sessions(struct worker *worker);
 
 struct worker *worker_free(struct worker *worker); /* ends it; NULL is fine; returns NULL */

@@ -128,6 +128,7 @@ static void test_sockets_and_their_end(void **state)
 {
 	static const int signals[] = {SIGTERM, SIGINT};
 	struct program *program = *state;
+	const Hugepool__V1__Error *error;
 	struct stat st;
 
 	for (size_t i = 0; i < 2; i++) {
@@ -141,6 +142,8 @@ static void test_sockets_and_their_end(void **state)
 		peer = peer_connect(program->socket);
 		peer_hello(peer);
 		assert_int_equal(program_end(program, signals[i]), 0);
+		error = peer_expect(peer, TYPE(ERROR), 0);
+		assert_int_equal(error->code, CODE(SHUTTING_DOWN));
 		peer_expect_end(peer);
 		peer_free(peer);
 		expect_nothing_left(program);
