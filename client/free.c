@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Giving ranges back, and their descriptors. A range is looked up before the daemon is asked: what
- * is not held must not be unmapped, and copies of a range that was freed are found out here. Memory
- * is unmapped only after the daemon has agreed, so that an error leaves everything as it was.
+ * Giving ranges back, in whole and in part, and their descriptors. A range is looked up before the
+ * daemon is asked: what is not held must not be unmapped, and copies of a range that was freed are
+ * found out here. Memory is unmapped only after the daemon has agreed, so that an error leaves
+ * everything as it was.
+ *
+ * A part given back leaves leases of other names, which come with the reply. Where they must lie is
+ * known before, so that nothing else is believed.
  */
 #include "client/handle.h"
 
@@ -101,6 +105,165 @@ int hugepool_free(struct hugepool *pool, const struct hugepool_range *range)
 {
 	return hugepool_free_bulk(pool, range, 1);
 }
+
+/* --- a part ----------------------------------------------------------------------------------- */
+
+/* A part of a range, in pages, and what the daemon calls the rest. */
+struct part {
+	uint32_t offset, pages;
+	struct held_range left[2]; /* before it and behind it; pages 0: none */
+};
+
+/* Return: 0, or -EINVAL with the reason noted. The generations are not known yet. */
+static int get_part(struct hugepool *pool, const struct held_range *held, uint64_t offset_bytes,
+		    uint64_t length_bytes, struct part *ret)
+{
+	const struct window *window = handle_window(pool, held->zone);
+	uint64_t bytes = held->pages * window->page_bytes;
+	uint32_t behind;
+
+	if (length_bytes == 0 || offset_bytes > bytes || length_bytes > bytes - offset_bytes)
+		return handle_fail(pool, -EINVAL, "the part is not inside of the range");
+	if ((offset_bytes | length_bytes) % window->page_bytes)
+		return handle_fail(pool, -EINVAL, "the part is not whole pages of %llu kB",
+				   (unsigned long long)window->page_bytes / 1024);
+	*ret = (struct part){
+		.offset = (uint32_t)(offset_bytes / window->page_bytes),
+		.pages = (uint32_t)(length_bytes / window->page_bytes),
+		.left = {*held, *held},
+	};
+	behind = ret->offset + ret->pages;
+	ret->left[0].pages = ret->offset;
+	ret->left[1].page += behind;
+	ret->left[1].pages -= behind;
+	ret->left[1].address = (uint8_t *)held->address + behind * window->page_bytes;
+	return 0;
+}
+
+/*
+ * Takes the new names of what is left. It has to be what must be left, in order of address, and in
+ * no other range's place.
+ */
+static int read_left(const struct hugepool *pool, const Hugepool__V1__Ranges *grant,
+		     struct part *part)
+{
+	size_t at = 0;
+
+	for (size_t i = 0; i < 2; i++) {
+		struct held_range *left = &part->left[i];
+		struct hp_wire_range wire;
+
+		if (left->pages == 0)
+			continue;
+		if (grant->n_ranges < at + HP_WIRE_RANGE_WORDS ||
+		    hp_wire_get_range(grant->ranges + at, &wire) < 0 || wire.zone != left->zone ||
+		    wire.page != left->page || wire.pages != left->pages)
+			return -EPROTO;
+		left->generation = wire.generation;
+		at += HP_WIRE_RANGE_WORDS;
+	}
+	if (part->left[1].pages &&
+	    range_table_find(&pool->ranges, part->left[1].zone, part->left[1].page))
+		return -EPROTO;
+	return grant->n_ranges == at ? 0 : -EPROTO;
+}
+
+static struct hugepool_range name_left(const struct window *window, const struct held_range *left)
+{
+	const struct hp_wire_range wire = {
+		.zone = left->zone,
+		.page = left->page,
+		.pages = left->pages,
+		.generation = left->generation,
+	};
+	struct hugepool_range range = {
+		.address = left->address,
+		.bytes = left->pages * window->page_bytes,
+		.page_size = window->page_bytes,
+	};
+
+	if (left->pages == 0)
+		return (struct hugepool_range){.address = NULL};
+	hp_wire_put_range(range.lease, &wire);
+	return range;
+}
+
+/* The range becomes what is left of it. Room in the table has been reserved. */
+static void cut(struct hugepool *pool, struct held_range *held, const struct part *part)
+{
+	struct window *window = handle_window(pool, held->zone);
+	uint32_t page = held->page + part->offset;
+	struct release release;
+
+	recency_note(&pool->recency, held->zone, page, part->pages,
+		     part->pages * window->page_bytes);
+	window_unmap_part(window, held->page, held->pages, held->address, part->offset,
+			  part->pages);
+	range_table_remove(&pool->ranges, held);
+	for (size_t i = 0; i < 2; i++)
+		if (part->left[i].pages)
+			(void)range_table_add(&pool->ranges, &part->left[i]);
+	request_release_init(&release);
+	request_release(pool, &release, window, page, part->pages, false);
+	request_release_flush(pool, &release);
+}
+
+static int free_part_locked(struct hugepool *pool, struct hugepool_range *range,
+			    uint64_t offset_bytes, uint64_t length_bytes,
+			    struct hugepool_range *ret_rest)
+{
+	Hugepool__V1__FreePart message = HUGEPOOL__V1__FREE_PART__INIT;
+	struct hugepool_range ranges[2];
+	const ProtobufCMessage *reply;
+	struct held_range *held;
+	struct part part;
+	int r;
+
+	/* A hole makes two of one. */
+	if (range_table_reserve(&pool->ranges, 1) < 0)
+		return handle_fail(pool, -ENOMEM, "no memory to write the rest down");
+	held = find_held(pool, range);
+	if (!held)
+		return fail_not_held(pool, 0);
+	r = get_part(pool, held, offset_bytes, length_bytes, &part);
+	if (r < 0)
+		return r;
+	if (!ret_rest && part.left[0].pages && part.left[1].pages)
+		return handle_fail(pool, -EINVAL,
+				   "a part in the middle leaves two ranges, and there is no place "
+				   "for the second");
+
+	message.n_range = HP_WIRE_RANGE_WORDS;
+	message.range = range->lease;
+	message.offset = part.offset;
+	message.pages = part.pages;
+	r = request_exchange(pool, TYPE(FREE_PART), &message.base, TYPE(GRANT), &reply);
+	if (r < 0)
+		return r;
+	if (read_left(pool, (const Hugepool__V1__Ranges *)reply, &part) < 0)
+		return request_fail_protocol(pool);
+
+	for (size_t i = 0; i < 2; i++)
+		ranges[i] = name_left(handle_window(pool, held->zone), &part.left[i]);
+	cut(pool, held, &part);
+	*range = ranges[part.left[0].pages == 0];
+	if (ret_rest)
+		*ret_rest =
+			part.left[0].pages ? ranges[1] : (struct hugepool_range){.address = NULL};
+	return 0;
+}
+
+int hugepool_free_part(struct hugepool *pool, struct hugepool_range *range, uint64_t offset_bytes,
+		       uint64_t length_bytes, struct hugepool_range *ret_rest)
+{
+	int r = handle_enter(pool);
+
+	return r < 0 ? r
+		     : handle_leave(pool, free_part_locked(pool, range, offset_bytes, length_bytes,
+							   ret_rest));
+}
+
+/* --- descriptors ------------------------------------------------------------------------------ */
 
 static int range_fd_locked(struct hugepool *pool, const struct hugepool_range *range,
 			   uint64_t *ret_offset)

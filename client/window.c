@@ -313,3 +313,20 @@ void window_unmap_range(struct window *window, uint32_t page, uint32_t pages, vo
 		munmap(address, pages * window->page_bytes);
 	count_range(window, page, pages, -1);
 }
+
+void window_unmap_part(struct window *window, uint32_t page, uint32_t pages, void *address,
+		       uint32_t offset, uint32_t n)
+{
+	uint32_t behind = offset + n;
+
+	assert(n > 0 && offset < pages && n <= pages - offset);
+
+	/* Where the kernel has no room for one more mapping the part stays, until the process ends. */
+	if (window->per_range)
+		munmap((uint8_t *)address + offset * window->page_bytes, n * window->page_bytes);
+	count_range(window, page, pages, -1);
+	if (offset > 0)
+		count_range(window, page, offset, 1);
+	if (behind < pages)
+		count_range(window, page + behind, pages - behind, 1);
+}

@@ -76,3 +76,10 @@ int window_map_range(struct window *window, uint32_t page, uint32_t pages, uint6
 
 /* The opposite. */
 void window_unmap_range(struct window *window, uint32_t page, uint32_t pages, void *address);
+
+/*
+ * The opposite for n pages of a range, from page `offset` of it on. What is left, before and
+ * behind, stays mapped where it is and counts as ranges of their own.
+ */
+void window_unmap_part(struct window *window, uint32_t page, uint32_t pages, void *address,
+		       uint32_t offset, uint32_t n);

@@ -216,6 +216,14 @@ static void answer_alloc(struct fake *fake, const struct hp_frame *frame)
 	fake_grant(fake, frame->tag, ranges, count);
 }
 
+/* Return: whether a lease of that name is there. */
+static bool find_lease(const struct fake *fake, const uint64_t *words, struct hp_wire_range *ret)
+{
+	return hp_wire_get_range(words, ret) == 0 && ret->zone == FAKE_ZONE &&
+	       ret->page < FAKE_PAGES && fake->pages[ret->page].length == ret->pages &&
+	       fake->pages[ret->page].generation == ret->generation;
+}
+
 static void answer_free(struct fake *fake, const struct hp_frame *frame)
 {
 	const Hugepool__V1__Ranges *ranges = fake_unpack(fake, frame);
@@ -224,10 +232,7 @@ static void answer_free(struct fake *fake, const struct hp_frame *frame)
 		for (size_t i = 0; i < ranges->n_ranges; i += HP_WIRE_RANGE_WORDS) {
 			struct hp_wire_range range;
 
-			if (hp_wire_get_range(ranges->ranges + i, &range) < 0 ||
-			    range.zone != FAKE_ZONE || range.page >= FAKE_PAGES ||
-			    fake->pages[range.page].length != range.pages ||
-			    fake->pages[range.page].generation != range.generation) {
+			if (!find_lease(fake, ranges->ranges + i, &range)) {
 				fake_error(fake, frame->tag, CODE(NOT_LEASED));
 				return;
 			}
@@ -235,6 +240,30 @@ static void answer_free(struct fake *fake, const struct hp_frame *frame)
 				unlease(fake, range.page);
 		}
 	fake_done(fake, frame->tag);
+}
+
+/* What is left gets new names. */
+static void answer_free_part(struct fake *fake, const struct hp_frame *frame)
+{
+	const Hugepool__V1__FreePart *part = fake_unpack(fake, frame);
+	struct hp_wire_range range, left[2];
+	size_t n = 0;
+	uint32_t behind;
+
+	CHECK(part->n_range == HP_WIRE_RANGE_WORDS);
+	if (!find_lease(fake, part->range, &range)) {
+		fake_error(fake, frame->tag, CODE(NOT_LEASED));
+		return;
+	}
+	CHECK(part->pages > 0 && part->offset < range.pages &&
+	      part->pages <= range.pages - part->offset);
+	behind = part->offset + part->pages;
+	unlease(fake, range.page);
+	if (part->offset > 0)
+		left[n++] = lease(fake, range.page, part->offset);
+	if (behind < range.pages)
+		left[n++] = lease(fake, range.page + behind, range.pages - behind);
+	fake_grant(fake, frame->tag, left, n);
 }
 
 static void answer_release(struct fake *fake, const struct hp_frame *frame)
@@ -277,6 +306,9 @@ void fake_answer(struct fake *fake, const struct hp_frame *frame)
 		break;
 	case TYPE(FREE):
 		answer_free(fake, frame);
+		break;
+	case TYPE(FREE_PART):
+		answer_free_part(fake, frame);
 		break;
 	case TYPE(RELEASE_BLOCK):
 		answer_release(fake, frame);

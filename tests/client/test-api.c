@@ -19,9 +19,10 @@
 
 /* Those that cannot be called without a daemon: that they are there is all that counts. */
 static void (*const volatile functions[])(void) = {
-	(void (*)(void))hugepool_alloc,	   (void (*)(void))hugepool_alloc_bulk,
-	(void (*)(void))hugepool_free,	   (void (*)(void))hugepool_free_bulk,
-	(void (*)(void))hugepool_range_fd, (void (*)(void))hugepool_get_error,
+	(void (*)(void))hugepool_alloc,	    (void (*)(void))hugepool_alloc_bulk,
+	(void (*)(void))hugepool_free,	    (void (*)(void))hugepool_free_bulk,
+	(void (*)(void))hugepool_range_fd,  (void (*)(void))hugepool_get_error,
+	(void (*)(void))hugepool_free_part,
 };
 
 int main(void)

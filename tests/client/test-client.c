@@ -674,6 +674,7 @@ static int child_calls(struct hugepool *pool, struct hugepool_range *range)
 	request.bytes = PAGE;
 	return hugepool_alloc(pool, &request, range) == -ECHILD &&
 			       hugepool_free(pool, range) == -ECHILD &&
+			       hugepool_free_part(pool, range, 0, PAGE, NULL) == -ECHILD &&
 			       hugepool_range_fd(pool, range, &offset) == -ECHILD &&
 			       hugepool_get_error(pool, &error) == -ECHILD &&
 			       hugepool_close(pool) == NULL

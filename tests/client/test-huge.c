@@ -118,9 +118,10 @@ static void test_without_window(void **state)
 {
 	struct fixture *f = *state;
 	struct hugepool_request request = request_of(f, 1, 0);
-	struct hugepool_range range;
+	struct hugepool_range range, rest;
 	struct rlimit old, low;
 	unsigned long in_use;
+	unsigned char there;
 	uint64_t word;
 	FILE *statm = fopen("/proc/self/statm", "re");
 	int r;
@@ -147,6 +148,13 @@ static void test_without_window(void **state)
 				 8);
 		assert_int_equal(word, (page - 1) * PAGE + 1);
 	}
+
+	/* Single huge pages are cut out of a mapping of them. */
+	assert_int_equal(hugepool_free_part(f->pool, &range, 2 * PAGE, PAGE, &rest), 0);
+	assert_int_equal(range.bytes, 2 * PAGE);
+	assert_int_equal(*(uint64_t *)((char *)range.address + PAGE), PAGE + 1);
+	assert_int_equal(*(uint64_t *)rest.address, 3 * PAGE + 1);
+	assert_int_equal(mincore((char *)range.address + 2 * PAGE, 4096, &there), -1);
 }
 
 int main(void)

@@ -147,6 +147,33 @@ static void test_close_without_window(void **state)
 	assert_int_equal(count_mapped(), 0);
 }
 
+/* A part is unmapped at once, and what is left stays where it is. */
+static void test_part_without_window(void **state)
+{
+	struct fixture *f = *state;
+	struct hugepool_range a = first_without_window(f, 0), range, rest;
+	size_t before = count_mapped();
+	unsigned char there;
+
+	range = take(f->pool, 10, 0);
+	fill(&range, 4);
+	assert_int_equal(hugepool_free_part(f->pool, &range, 3 * PAGE, 4 * PAGE, &rest), 0);
+	assert_int_equal(count_mapped(), before + 2);
+	for (int page = 0; page < 10; page++) {
+		int r = mincore((char *)range.address + page * PAGE, 4096, &there);
+
+		assert_int_equal(r, page < 3 || page >= 7 ? 0 : -1);
+	}
+	assert_true(is_filled(&range, 4));
+	fill(&rest, 8);
+	assert_true(is_filled(&rest, 8));
+	assert_int_equal(hugepool_free_part(f->pool, &rest, 0, PAGE, NULL), 0);
+	assert_int_equal(hugepool_free(f->pool, &rest), 0);
+	assert_int_equal(hugepool_free(f->pool, &range), 0);
+	assert_int_equal(count_mapped(), before);
+	assert_int_equal(hugepool_free(f->pool, &a), 0);
+}
+
 /* The window is one piece, and stays ours while blocks come and go. */
 static void test_window_stays_reserved(void **state)
 {
@@ -234,11 +261,9 @@ static void test_old_kernel(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		FIXTURE_TEST(test_no_room_for_window),
-		FIXTURE_TEST(test_alignment_without_window),
-		FIXTURE_TEST(test_no_room_for_range),
-		FIXTURE_TEST(test_close_without_window),
-		FIXTURE_TEST(test_window_stays_reserved),
+		FIXTURE_TEST(test_no_room_for_window),	FIXTURE_TEST(test_alignment_without_window),
+		FIXTURE_TEST(test_no_room_for_range),	FIXTURE_TEST(test_close_without_window),
+		FIXTURE_TEST(test_part_without_window), FIXTURE_TEST(test_window_stays_reserved),
 		cmocka_unit_test(test_old_kernel),
 	};
 

@@ -154,6 +154,20 @@ HUGEPOOL_PUBLIC int hugepool_free_bulk(struct hugepool *pool, const struct hugep
 				       size_t n);
 
 /*
+ * Gives a part of a range back: at its head, its tail, in the middle, or all of it. Whole pages
+ * only. The part must not be touched any more; what is left keeps its addresses and what is in it.
+ * *range becomes what is left before the part or, where that is nothing, what is left behind it.
+ * Only a part in the middle leaves two: *ret_rest becomes the second then, and .bytes = 0 in all
+ * other cases. ret_rest may be NULL if the part is not in the middle. If nothing is left *range has
+ * .bytes = 0 and need not be freed. Other copies of the range name nothing any more. Thread-safe.
+ * Errors: -EINVAL (not a range of this handle, the part is not inside of it, not whole pages, or in
+ * the middle without ret_rest), -ENOMEM (of this process); nothing is changed then.
+ */
+HUGEPOOL_PUBLIC int hugepool_free_part(struct hugepool *pool, struct hugepool_range *range,
+				       uint64_t offset_bytes, uint64_t length_bytes,
+				       struct hugepool_range *ret_rest);
+
+/*
  * The descriptor of the file that a range lies in, and the range's offset there in bytes: for
  * programs that want to map it themselves or to hand it to another process. Borrowed: valid until
  * the range is freed; dup() it to keep it. Whoever has it can reach the whole pageblock, so ask for
