@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Taking ranges. The mutex is held for as long as the daemon is talked to; the slow part, zeroing,
- * comes afterwards: the range is its caller's by then.
+ * Taking ranges. The mutex is held for as long as the daemon is talked to, also while a request
+ * with a deadline waits; the slow part, zeroing, comes afterwards: the range is its caller's by
+ * then.
  *
  * Nothing the daemon says is believed unseen: ranges have to be what was asked for and lie in their
  * zone, in blocks that we have mapped. A daemon that says otherwise is not listened to any more.
@@ -15,6 +16,10 @@
 #include "client/request.h"
 
 #define GRANT_TRIES 2
+#define NS_PER_MS   UINT64_C(1000000)
+
+/* All that came later is behind it, in no padding of the first version. */
+#define REQUEST_FIRST_BYTES offsetof(struct hugepool_request, deadline_ms)
 
 #define TYPE(name) HUGEPOOL__V1__MESSAGE_TYPE__MESSAGE_TYPE_##name
 
@@ -26,6 +31,8 @@ struct wanted {
 	uint32_t pages, align_pages;
 	size_t count;
 	bool zero, exclusive;
+	uint64_t until_ns; /* it may wait, CLOCK_MONOTONIC; 0: not at all */
+	uint32_t priority;
 };
 
 static struct window *find_window(struct hugepool *pool, const struct hugepool_request *request)
@@ -52,6 +59,26 @@ static int fail_no_zone(struct hugepool *pool, const struct hugepool_request *re
 	return handle_fail(pool, -ENODEV, "no zone %s%sis yours to use", name, *name ? " " : "");
 }
 
+/* Longer than there is, for the daemon to refuse, is as good as any other such number. */
+static uint64_t until_ns(uint64_t deadline_ms)
+{
+	if (deadline_ms > UINT32_MAX)
+		deadline_ms = UINT32_MAX;
+	return deadline_ms ? connection_now_ns() + deadline_ms * NS_PER_MS : 0;
+}
+
+/* What is left of the time it may wait, rounded up, and at least 1 if it may wait. */
+static uint32_t left_ms(const struct wanted *wanted)
+{
+	uint64_t now = connection_now_ns();
+
+	if (!wanted->until_ns)
+		return 0;
+	if (wanted->until_ns <= now)
+		return 1;
+	return (uint32_t)((wanted->until_ns - now - 1) / NS_PER_MS + 1);
+}
+
 static int translate(struct hugepool *pool, const struct hugepool_request *theirs, size_t count,
 		     struct wanted *ret)
 {
@@ -59,7 +86,7 @@ static int translate(struct hugepool *pool, const struct hugepool_request *their
 	struct window *window;
 	uint64_t pages;
 
-	if (handle_take_struct(&request, sizeof(request), theirs) < 0)
+	if (handle_take_struct(&request, sizeof(request), REQUEST_FIRST_BYTES, theirs) < 0)
 		return handle_fail(pool, -EINVAL, "the request's size is not one of its struct");
 	if (request.flags & ~(unsigned)(HUGEPOOL_ZERO | HUGEPOOL_EXCLUSIVE))
 		return handle_fail(pool, -EINVAL, "unknown flags in the request: %#x",
@@ -96,6 +123,8 @@ static int translate(struct hugepool *pool, const struct hugepool_request *their
 		.count = count,
 		.zero = request.flags & HUGEPOOL_ZERO,
 		.exclusive = request.flags & HUGEPOOL_EXCLUSIVE,
+		.until_ns = until_ns(request.deadline_ms),
+		.priority = request.priority,
 	};
 	return 0;
 }
@@ -135,11 +164,14 @@ static int ask(struct hugepool *pool, const struct wanted *wanted, struct hp_wir
 	alloc.count = (uint32_t)wanted->count;
 	alloc.zero = wanted->zero;
 	alloc.exclusive = wanted->exclusive;
+	alloc.deadline_ms = left_ms(wanted);
+	alloc.priority = wanted->priority;
 
 	pool->keep_fds = wanted->exclusive;
-	r = request_exchange(pool, TYPE(ALLOC), &alloc.base, TYPE(GRANT), &reply);
+	r = request_exchange_waiting(pool, TYPE(ALLOC), &alloc.base, alloc.deadline_ms, TYPE(GRANT),
+				     &reply);
 	pool->keep_fds = false;
-	if (r == -ENOMEM || r == -EDQUOT)
+	if (r == -ENOMEM || r == -EDQUOT || (r == -ETIMEDOUT && !pool->connection.broken))
 		pool->error.asked_bytes = wanted->bytes;
 	if (r)
 		return r;

@@ -2,8 +2,8 @@
 /*
  * The socket blocks, with the time-out as its option: a reply that comes in one piece costs one
  * system call. Only where that was not enough (a signal, a frame in pieces, something unasked in
- * between) is the rest of the time waited for by poll(), so that a peer which dribbles bytes cannot
- * stretch the deadline.
+ * between, a request that waits for room longer than the time-out) is the rest of the time waited
+ * for by poll(), so that a peer which dribbles bytes cannot stretch the deadline.
  *
  * Whatever goes wrong leaves requests and replies out of step, so the first failure is the last:
  * the connection stays broken.
@@ -20,14 +20,6 @@
 #include <unistd.h>
 
 #define NS_PER_MS UINT64_C(1000000)
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 * NS_PER_MS + (uint64_t)t.tv_nsec;
-}
 
 static int set_timeouts(int socket, int timeout_ms)
 {
@@ -100,7 +92,15 @@ int connection_break(struct connection *connection, int error)
 	return error;
 }
 
-void connection_begin(struct connection *connection)
+uint64_t connection_now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 * NS_PER_MS + (uint64_t)t.tv_nsec;
+}
+
+void connection_begin(struct connection *connection, uint32_t wait_ms)
 {
 	/* Input that is unread may be the frame they came with. */
 	if (connection->start == connection->end) {
@@ -108,9 +108,12 @@ void connection_begin(struct connection *connection)
 		connection->fds_lost = false;
 	}
 	connection->waited = false;
-	connection->deadline = connection->timeout_ms < 0
-				       ? UINT64_MAX
-				       : now_ns() + (uint64_t)connection->timeout_ms * NS_PER_MS;
+	connection->wait_ms = wait_ms;
+	connection->deadline =
+		connection->timeout_ms < 0
+			? UINT64_MAX
+			: connection_now_ns() +
+				  ((uint64_t)connection->timeout_ms + wait_ms) * NS_PER_MS;
 }
 
 int connection_send(struct connection *connection, uint8_t type, uint16_t tag,
@@ -145,7 +148,7 @@ static int wait_readable(struct connection *connection)
 	struct pollfd p = {.fd = connection->socket, .events = POLLIN};
 
 	for (;;) {
-		uint64_t now = now_ns();
+		uint64_t now = connection_now_ns();
 		struct timespec t;
 		int r;
 
@@ -184,10 +187,8 @@ static int read_more(struct connection *connection)
 				sizeof(connection->input) - connection->end,
 				connection->fds + connection->nr_fds,
 				HP_BLOCKS_MAX - connection->nr_fds, &nr_fds, &truncated);
-	} while (n == -EINTR);
+	} while (n == -EINTR || n == -EAGAIN);
 
-	if (n == -EAGAIN)
-		return -ETIMEDOUT;
 	if (n <= 0)
 		return -ECONNRESET;
 	connection->end += (size_t)n;

@@ -19,6 +19,7 @@ struct connection {
 	int broken;	   /* 0, or the -errno that ended it: nothing is exchanged any more */
 	bool fds_lost;	   /* descriptors were lost on the way since the exchange began */
 	bool waited;	   /* this exchange has slept already */
+	uint32_t wait_ms;  /* how long this exchange may wait at the daemon */
 	uint64_t deadline; /* of this exchange, CLOCK_MONOTONIC ns */
 	size_t start, end; /* unread input */
 	size_t nr_fds;	   /* that came and no frame has claimed yet; owned */
@@ -36,8 +37,14 @@ int connection_init(struct connection *connection, const char *path, int timeout
 /* Closes everything it has. */
 void connection_deinit(struct connection *connection);
 
-/* A new exchange: its time runs from now. Descriptors nobody claimed are closed. */
-void connection_begin(struct connection *connection);
+/*
+ * A new exchange: its time runs from now, and is longer by how long the daemon may let it wait.
+ * Descriptors nobody claimed are closed.
+ */
+void connection_begin(struct connection *connection, uint32_t wait_ms);
+
+/* CLOCK_MONOTONIC */
+uint64_t connection_now_ns(void);
 
 /* Sends a message. Return: 0, or -errno; the connection is broken then. */
 int connection_send(struct connection *connection, uint8_t type, uint16_t tag,

@@ -54,17 +54,18 @@ int handle_leave(struct hugepool *pool, int r)
 	return r;
 }
 
-int handle_take_struct(void *ret, size_t size, const void *theirs)
+int handle_take_struct(void *ret, size_t size, size_t first, const void *theirs)
 {
 	size_t n;
 
 	memcpy(&n, theirs, sizeof(n));
-	if (n < size || n > STRUCT_BYTES_MAX)
+	if (n < first || n > STRUCT_BYTES_MAX)
 		return -EINVAL;
 	for (size_t i = size; i < n; i++)
 		if (((const unsigned char *)theirs)[i])
 			return -E2BIG;
-	memcpy(ret, theirs, size);
+	memset(ret, 0, size);
+	memcpy(ret, theirs, n < size ? n : size);
 	return 0;
 }
 
@@ -157,7 +158,7 @@ int handle_open(struct hugepool **ret, const struct hugepool_options *theirs,
 	int r = 0;
 
 	if (theirs)
-		r = handle_take_struct(&options, sizeof(options), theirs);
+		r = handle_take_struct(&options, sizeof(options), sizeof(options), theirs);
 	if (r < 0)
 		return r;
 	if (options.flags &

@@ -46,8 +46,9 @@ int handle_enter(struct hugepool *pool);
 int handle_leave(struct hugepool *pool, int r);
 
 /*
- * Copies a struct of the caller's, which begins with its size. What we do not know of, because his
- * header is newer, has to be 0. Return: 0; -EINVAL: smaller than its first version, or no size;
+ * Copies a struct of the caller's, which begins with its size. first: the size of its first
+ * version; what later ones have added and he does not have is 0. What we do not know of, because
+ * his header is newer, has to be 0. Return: 0; -EINVAL: smaller than its first version, or no size;
  * -E2BIG: he asks for what we do not know.
  */
-int handle_take_struct(void *ret, size_t size, const void *theirs);
+int handle_take_struct(void *ret, size_t size, size_t first, const void *theirs);

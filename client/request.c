@@ -98,8 +98,9 @@ static int fail_broken(struct hugepool *pool, int error)
 {
 	switch (error) {
 	case -ETIMEDOUT:
-		return handle_fail(pool, error, "no reply from the daemon within %d ms",
-				   pool->connection.timeout_ms);
+		return handle_fail(pool, error, "no reply from the daemon within %lld ms",
+				   (long long)pool->connection.timeout_ms +
+					   pool->connection.wait_ms);
 	case -ECONNRESET:
 		return handle_fail(pool, error, "the connection to the daemon is lost");
 	case -EMSGSIZE:
@@ -213,8 +214,8 @@ static int await(struct hugepool *pool, uint16_t tag, struct hp_frame *ret)
 	}
 }
 
-int request_exchange(struct hugepool *pool, uint8_t type, const ProtobufCMessage *message,
-		     uint8_t reply_type, const ProtobufCMessage **ret)
+int request_exchange_waiting(struct hugepool *pool, uint8_t type, const ProtobufCMessage *message,
+			     uint32_t wait_ms, uint8_t reply_type, const ProtobufCMessage **ret)
 {
 	uint16_t tag = pool->last_tag = (uint16_t)(pool->last_tag % TAG_REQUEST_MAX + 1);
 	const ProtobufCMessage *reply;
@@ -223,7 +224,7 @@ int request_exchange(struct hugepool *pool, uint8_t type, const ProtobufCMessage
 
 	if (pool->connection.broken)
 		return fail_broken(pool, -ECONNRESET);
-	connection_begin(&pool->connection);
+	connection_begin(&pool->connection, wait_ms);
 	r = connection_send(&pool->connection, type, tag, message);
 	if (r < 0)
 		return fail_broken(pool, r);

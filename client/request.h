@@ -8,12 +8,21 @@
 #include "client/handle.h"
 
 /*
- * One exchange. reply_type: the reply wanted; the message is borrowed from the connection until the
- * next exchange. Return: 0 or -errno, with the handle's error written. What leaves the stream out
- * of step breaks the connection: -ECONNRESET from then on.
+ * One exchange. wait_ms: how long the daemon may let the request wait before it answers; the
+ * time-out of replies comes on top of that. reply_type: the reply wanted; the message is borrowed
+ * from the connection until the next exchange. Return: 0 or -errno, with the handle's error
+ * written. What leaves the stream out of step breaks the connection: -ECONNRESET from then on.
  */
-int request_exchange(struct hugepool *pool, uint8_t type, const ProtobufCMessage *message,
-		     uint8_t reply_type, const ProtobufCMessage **ret);
+int request_exchange_waiting(struct hugepool *pool, uint8_t type, const ProtobufCMessage *message,
+			     uint32_t wait_ms, uint8_t reply_type, const ProtobufCMessage **ret);
+
+/* One that is answered at once. */
+static inline int request_exchange(struct hugepool *pool, uint8_t type,
+				   const ProtobufCMessage *message, uint8_t reply_type,
+				   const ProtobufCMessage **ret)
+{
+	return request_exchange_waiting(pool, type, message, 0, reply_type, ret);
+}
 
 /* Blocks on their way out, told in as few frames as there can be. */
 struct release {

@@ -79,10 +79,17 @@ struct hugepool_request {
 	uint64_t bytes;	    /* of each range, rounded up to whole pages */
 	uint64_t alignment; /* bytes, a power of two; 0: the page size */
 	unsigned flags;	    /* enum hugepool_request_flags */
+	/*
+	 * How long it may wait for room, at most a day; 0: not at all. The time-out of the handle's
+	 * replies comes on top.
+	 */
+	uint64_t deadline_ms;
+	/* Of a waiting request among its tenant's: higher first, at most 255. */
+	unsigned priority;
 };
-#define HUGEPOOL_REQUEST_INIT                                     \
-	{                                                         \
-		sizeof(struct hugepool_request), NULL, 0, 0, 0, 0 \
+#define HUGEPOOL_REQUEST_INIT                                           \
+	{                                                               \
+		sizeof(struct hugepool_request), NULL, 0, 0, 0, 0, 0, 0 \
 	}
 
 /* A granted range. Copy it freely; the lease ends when one copy is freed. */
@@ -126,12 +133,17 @@ HUGEPOOL_PUBLIC struct hugepool *hugepool_close(struct hugepool *pool);
 
 /*
  * Takes one range. Thread-safe.
+ * With a deadline it waits for room that others give back; what can never be had is refused at once
+ * all the same. Calls of other threads on this handle, also those that free, have to wait as long:
+ * give a request that may wait a handle of its own if they must not.
  * Errors: -ENOMEM (no room now; hugepool_get_error() has the numbers), -EDQUOT (over this tenant's
- * limit), -ENODEV (no such zone), -EINVAL, -EOPNOTSUPP, -EMFILE (no descriptor left to receive the
- * memory with), -ESHUTDOWN (the daemon is about to end), -EPROTO (it makes no sense), -ETIMEDOUT,
- * and -ECONNRESET: the daemon is gone, or an earlier call ended by -ETIMEDOUT or -EPROTO. Nothing
- * more can be taken or freed with this handle then. What it has stays mapped until hugepool_close(),
- * but a daemon that has ended in order takes its memory back: touching it is SIGBUS from then on.
+ * limit), -ETIMEDOUT (no room until the deadline: with the numbers, and the handle is as before),
+ * -EUSERS (too many wait), -ENODEV (no such zone), -EINVAL, -EOPNOTSUPP, -EMFILE (no descriptor
+ * left to receive the memory with), -ESHUTDOWN (the daemon is about to end), -EPROTO (it makes no
+ * sense), -ETIMEDOUT without numbers (it does not answer), and -ECONNRESET: the daemon is gone, or
+ * an earlier call ended by its silence or by -EPROTO. Nothing more can be taken or freed with this
+ * handle then. What it has stays mapped until hugepool_close(), but a daemon that has ended in
+ * order takes its memory back: touching it is SIGBUS from then on.
  */
 HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int hugepool_alloc(struct hugepool *pool,
 						       const struct hugepool_request *request,
