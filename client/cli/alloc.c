@@ -80,24 +80,68 @@ static int hold(struct cli *cli, int signals)
 	return -ECONNRESET;
 }
 
-static int take_and_hold(struct cli *cli, const struct hugepool_request *request, int signals)
+static void say_what_is_waited_for(const struct cli *cli)
 {
-	struct hugepool_range ranges[HP_RANGES_MAX];
-	int r = hugepool_alloc_bulk(cli->pool, request, ranges, cli->count);
+	char time[CLI_AGE_MAX];
 
-	if (r < 0) {
+	(void)fprintf(stderr, "hugepoolctl: waiting for room in zone %s, at most %s\n",
+		      cli->error.zone, cli_age(time, cli->wait_ms));
+	cli_print_figures(&cli->error);
+}
+
+static int take(struct cli *cli, struct hugepool_request *request, struct hugepool_range *ret)
+{
+	int r = hugepool_alloc_bulk(cli->pool, request, ret, cli->count);
+
+	/* Only when there is none it is told what there is, and what is waited for. */
+	if (cli->wait_ms && (r == -ENOMEM || r == -EDQUOT)) {
 		cli->error = cli->pool->error;
-		return r;
+		if (isatty(STDERR_FILENO))
+			say_what_is_waited_for(cli);
+		request->deadline_ms = cli->wait_ms;
+		r = hugepool_alloc_bulk(cli->pool, request, ret, cli->count);
 	}
+	if (r < 0)
+		cli->error = cli->pool->error;
+	return r;
+}
+
+/*
+ * Blocked before anything is told, so that whoever reads it can end us in order. Before that, also
+ * during a wait, a signal ends us at once, and the daemon takes back whatever was granted.
+ */
+static int block_signals(void)
+{
+	sigset_t set;
+	int fd;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	fd = signalfd(-1, &set, SFD_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+static int tell_and_hold(struct cli *cli, const struct hugepool_range *ranges)
+{
+	int signals = block_signals(), r;
+
+	if (signals < 0)
+		return signals;
 	r = cli->json ? print_json(cli, ranges, cli->count) : print_text(cli, ranges, cli->count);
-	return r < 0 ? r : hold(cli, signals);
+	if (r == 0)
+		r = hold(cli, signals);
+	close(signals);
+	return r;
 }
 
 int verb_alloc(struct cli *cli)
 {
 	struct hugepool_request request = HUGEPOOL_REQUEST_INIT;
-	sigset_t set;
-	int signals, r;
+	struct hugepool_range ranges[HP_RANGES_MAX];
+	int r;
 
 	request.bytes = cli->bytes;
 	request.zone = cli->zone;
@@ -105,16 +149,8 @@ int verb_alloc(struct cli *cli)
 	request.alignment = cli->alignment;
 	request.flags = (cli->zero ? HUGEPOOL_ZERO : 0) | (cli->exclusive ? HUGEPOOL_EXCLUSIVE : 0);
 
-	/* Blocked before anything is taken: an interruption never leaves it half done. */
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	signals = signalfd(-1, &set, SFD_CLOEXEC);
-	if (signals < 0)
-		return cli_fail(cli, -errno);
-	r = take_and_hold(cli, &request, signals);
-	close(signals);
+	r = take(cli, &request, ranges);
+	if (r == 0)
+		r = tell_and_hold(cli, ranges);
 	return r < 0 ? cli_fail(cli, r) : 0;
 }

@@ -27,6 +27,7 @@ enum {
 	OPT_COUNT = 1 << 6,
 	OPT_ZERO = 1 << 7,
 	OPT_EXCLUSIVE = 1 << 8,
+	OPT_WAIT = 1 << 9,
 };
 #define OPT_QUERY (OPT_SOCKET | OPT_ADMIN | OPT_JSON)
 
@@ -35,7 +36,8 @@ struct cli {
 	bool admin, json, zero, exclusive;
 	const char *zone; /* NULL: all, or the first */
 	uint64_t page_bytes, alignment, count;
-	uint64_t bytes; /* the argument of a verb that takes SIZE */
+	uint64_t bytes;	  /* the argument of a verb that takes SIZE */
+	uint64_t wait_ms; /* for room */
 	struct hugepool *pool;
 	struct hugepool_error error; /* of the last failure */
 };
@@ -114,6 +116,9 @@ const char *cli_owners_name(const struct cli_owners *owners, uint32_t owner);
 
 /* --- print.c ---------------------------------------------------------------------------------- */
 
+/* What was asked for and what there is, on stderr. */
+void cli_print_figures(const struct hugepool_error *error);
+
 /* Says what went wrong and what can be done. Return: EXIT_FAILED. */
 int cli_fail(struct cli *cli, int error);
 
@@ -137,6 +142,9 @@ const char *cli_text(char buffer[CLI_TEXT_MAX], ProtobufCBinaryData bytes);
 
 /* "2M", "2Mi", "2MiB", "2048kB", "1G", "4096": powers of 1024. Return: 0, -EINVAL, -ERANGE. */
 int cli_parse_size(const char *text, uint64_t *ret);
+
+/* "500ms", "10s", "10", "5min", "2h", at most a day. Return: 0, -EINVAL, -ERANGE. */
+int cli_parse_duration(const char *text, uint64_t *ret_ms);
 
 /* --- json.c ----------------------------------------------------------------------------------- */
 

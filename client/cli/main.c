@@ -31,7 +31,7 @@ static const struct verb verbs[] = {
 	{"leases", "ranges: where, whose, since when", false, OPT_QUERY, false, verb_leases},
 	{"alloc", "take memory and hold it until interrupted", true,
 	 OPT_SOCKET | OPT_JSON | OPT_ZONE | OPT_PAGE_SIZE | OPT_ALIGN | OPT_COUNT | OPT_ZERO |
-		 OPT_EXCLUSIVE,
+		 OPT_EXCLUSIVE | OPT_WAIT,
 	 false, verb_alloc},
 	{"check", "have every invariant of the zones checked", false, OPT_QUERY, true, verb_check},
 	{"flush", "drain every page cache", false, OPT_QUERY, true, verb_flush},
@@ -50,6 +50,7 @@ static const struct {
 	{OPT_COUNT, "count", "N", "as many ranges of SIZE, all or none"},
 	{OPT_ZERO, "zero", NULL, "filled with zeros"},
 	{OPT_EXCLUSIVE, "exclusive", NULL, "in pageblocks that hold nothing else"},
+	{OPT_WAIT, "wait", "TIME", "for room, as long as this: 500ms, 30s, 5min, 2h"},
 };
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
@@ -132,6 +133,12 @@ static int take_option(struct cli *cli, int bit, const char *value)
 		    cli->count > HP_RANGES_MAX)
 			return usage_error("--count: '%s' is not a number from 1 to %d", value,
 					   HP_RANGES_MAX);
+		return 0;
+	case OPT_WAIT:
+		if (cli_parse_duration(value, &cli->wait_ms) < 0)
+			return usage_error("--wait: '%s' is not a time like 500ms, 30s, 5min or "
+					   "2h, at most 24h",
+					   value);
 		return 0;
 	case OPT_ZERO:
 		cli->zero = true;

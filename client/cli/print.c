@@ -29,10 +29,11 @@ const char *cli_size(char buffer[CLI_SIZE_MAX], uint64_t bytes)
 	return buffer;
 }
 
-int cli_parse_size(const char *text, uint64_t *ret)
+/* Return: 0, -EINVAL, -ERANGE. ret_suffix: what comes behind the number and a space. */
+static int parse_number(const char *text, uint64_t *ret, const char **ret_suffix)
 {
-	const char *digits = "0123456789", *suffix = text + strspn(text, digits), *unit;
-	uint64_t n = 0, factor = 1;
+	const char *suffix = text + strspn(text, "0123456789");
+	uint64_t n = 0;
 
 	if (suffix == text)
 		return -EINVAL;
@@ -40,7 +41,19 @@ int cli_parse_size(const char *text, uint64_t *ret)
 		if (__builtin_mul_overflow(n, 10, &n) ||
 		    __builtin_add_overflow(n, (uint64_t)(*text - '0'), &n))
 			return -ERANGE;
-	suffix += *suffix == ' ';
+	*ret = n;
+	*ret_suffix = suffix + (*suffix == ' ');
+	return 0;
+}
+
+int cli_parse_size(const char *text, uint64_t *ret)
+{
+	const char *suffix, *unit;
+	uint64_t n, factor = 1;
+	int r = parse_number(text, &n, &suffix);
+
+	if (r < 0)
+		return r;
 	if (*suffix && strcasecmp(suffix, "B") != 0) {
 		unit = strchr(units, *suffix >= 'a' ? *suffix - 'a' + 'A' : *suffix);
 		if (!unit ||
@@ -50,6 +63,29 @@ int cli_parse_size(const char *text, uint64_t *ret)
 		factor = UINT64_C(1) << 10 * (unit - units + 1);
 	}
 	return __builtin_mul_overflow(n, factor, ret) ? -ERANGE : 0;
+}
+
+int cli_parse_duration(const char *text, uint64_t *ret_ms)
+{
+	static const struct {
+		const char *unit;
+		uint64_t ms;
+	} known[] = {{"ms", 1}, {"", 1000}, {"s", 1000}, {"min", 60000}, {"h", 3600000}};
+	const char *unit;
+	uint64_t n;
+	int r = parse_number(text, &n, &unit);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		if (strcmp(unit, known[i].unit) != 0)
+			continue;
+		if (n > HP_DEADLINE_MAX_MS / known[i].ms)
+			return -ERANGE;
+		*ret_ms = n * known[i].ms;
+		return 0;
+	}
+	return -EINVAL;
 }
 
 const char *cli_age(char buffer[CLI_AGE_MAX], uint64_t ms)
@@ -102,7 +138,7 @@ int cli_print_json(json_t *json)
 
 /* --- failures --------------------------------------------------------------------------------- */
 
-static void print_figures(const struct hugepool_error *error)
+void cli_print_figures(const struct hugepool_error *error)
 {
 	const struct {
 		const char *name;
@@ -151,6 +187,10 @@ static const char *advice(const struct cli *cli, int error)
 		return "Is it hugepoold's socket, and of the same version? `hugepoolctl --version` "
 		       "tells ours.";
 	case -ETIMEDOUT:
+		if (cli->error.asked_bytes)
+			return "Wait longer, ask for less, or have somebody give something back; "
+			       "`hugepoolctl tenants` shows who has what.";
+		/* fall through */
 	case -ECONNRESET:
 	case -ESHUTDOWN:
 		return "The daemon's log tells why; try again when it is up.";
@@ -166,8 +206,8 @@ int cli_fail(struct cli *cli, int error)
 	(void)fflush(stdout);
 	(void)fprintf(stderr, "hugepoolctl: %s\n",
 		      cli->error.message[0] ? cli->error.message : strerror(-error));
-	if (error == -ENOMEM || error == -EDQUOT)
-		print_figures(&cli->error);
+	if (error == -ENOMEM || error == -EDQUOT || (error == -ETIMEDOUT && cli->error.asked_bytes))
+		cli_print_figures(&cli->error);
 	if (next)
 		(void)fprintf(stderr, "%s\n", next);
 	if (cli->json)
