@@ -30,6 +30,7 @@ enum op {
 	OP_TAKE,
 	OP_GIVE,
 	OP_GIVE_FOREIGN,
+	OP_GIVE_PART,
 	OP_RANGE,
 	OP_FILL,
 	OP_CHECK,
@@ -42,7 +43,8 @@ struct call {
 	enum op op;
 	size_t number;
 	char text[108];
-	uint64_t bytes, seed;
+	uint64_t bytes, seed, offset, deadline_ms;
+	size_t rest;
 	unsigned flags;
 	struct hugepool_range range;
 };
@@ -100,6 +102,7 @@ static void do_take(struct state *state, const struct call *call, struct answer 
 	request.zone = *call->text ? call->text : NULL;
 	request.bytes = call->bytes;
 	request.flags = call->flags;
+	request.deadline_ms = call->deadline_ms;
 	answer->rc = hugepool_alloc(state->pool, &request, &state->range[call->number]);
 	answer->error.size = sizeof(answer->error);
 	if (answer->rc)
@@ -113,11 +116,11 @@ static void fill(const struct hugepool_range *range, uint64_t seed)
 			seed * 0x9e3779b97f4a7c15 + at;
 }
 
-static int is_filled(const struct hugepool_range *range, uint64_t seed)
+static int is_filled(const struct hugepool_range *range, uint64_t seed, uint64_t offset)
 {
 	for (uint64_t at = 0; at < range->bytes; at += STRIDE)
 		if (*(volatile uint64_t *)((char *)range->address + at) !=
-		    seed * 0x9e3779b97f4a7c15 + at)
+		    seed * 0x9e3779b97f4a7c15 + offset + at)
 			return 0;
 	return 1;
 }
@@ -161,6 +164,10 @@ static void do_call(struct state *state, const struct call *call, struct answer 
 	case OP_GIVE_FOREIGN:
 		answer->rc = hugepool_free(state->pool, &call->range);
 		break;
+	case OP_GIVE_PART:
+		answer->rc = hugepool_free_part(state->pool, range, call->offset, call->bytes,
+						&state->range[call->rest]);
+		break;
 	case OP_RANGE:
 		answer->range = *range;
 		break;
@@ -168,7 +175,7 @@ static void do_call(struct state *state, const struct call *call, struct answer 
 		fill(range, call->seed);
 		break;
 	case OP_CHECK:
-		answer->rc = is_filled(range, call->seed);
+		answer->rc = is_filled(range, call->seed, call->offset);
 		break;
 	case OP_ZERO:
 		answer->rc = is_zero(range);
@@ -204,14 +211,24 @@ static _Noreturn void child(int socket, uid_t uid)
 
 /* --- the test's side --------------------------------------------------------------------------- */
 
-static struct answer ask(struct client *client, const struct call *call)
+static void tell(struct client *client, const struct call *call)
+{
+	assert_int_equal(send(client->socket, call, sizeof(*call), MSG_NOSIGNAL), sizeof(*call));
+}
+
+static struct answer hear(struct client *client)
 {
 	struct answer answer;
 
-	assert_int_equal(send(client->socket, call, sizeof(*call), MSG_NOSIGNAL), sizeof(*call));
 	assert_int_equal(recv(client->socket, &answer, sizeof(answer), MSG_WAITALL),
 			 sizeof(answer));
 	return answer;
+}
+
+static struct answer ask(struct client *client, const struct call *call)
+{
+	tell(client, call);
+	return hear(client);
 }
 
 struct client *client_new(const char *socket, uid_t uid)
@@ -280,6 +297,38 @@ int client_take(struct client *client, size_t number, const char *zone, uint64_t
 	return answer.rc;
 }
 
+void client_begin_take(struct client *client, size_t number, const char *zone, uint64_t bytes,
+		       uint64_t deadline_ms)
+{
+	struct call call = {
+		.op = OP_TAKE, .number = number, .bytes = bytes, .deadline_ms = deadline_ms};
+
+	assert_true(number < CLIENT_RANGES_MAX);
+	strncpy(call.text, zone, sizeof(call.text) - 1);
+	tell(client, &call);
+}
+
+int client_end_take(struct client *client, struct hugepool_error *error)
+{
+	struct answer answer = hear(client);
+
+	if (error)
+		*error = answer.error;
+	return answer.rc;
+}
+
+int client_give_part(struct client *client, size_t number, uint64_t offset_bytes,
+		     uint64_t length_bytes, size_t rest)
+{
+	assert_true(number < CLIENT_RANGES_MAX && rest < CLIENT_RANGES_MAX);
+	return ask(client, &(struct call){.op = OP_GIVE_PART,
+					  .number = number,
+					  .offset = offset_bytes,
+					  .bytes = length_bytes,
+					  .rest = rest})
+		.rc;
+}
+
 int client_give(struct client *client, size_t number)
 {
 	return ask(client, &(struct call){.op = OP_GIVE, .number = number}).rc;
@@ -300,9 +349,18 @@ void client_fill(struct client *client, size_t number, uint64_t seed)
 	ask(client, &(struct call){.op = OP_FILL, .number = number, .seed = seed});
 }
 
+bool client_is_filled_from(struct client *client, size_t number, uint64_t seed,
+			   uint64_t offset_bytes)
+{
+	return ask(client,
+		   &(struct call){
+			   .op = OP_CHECK, .number = number, .seed = seed, .offset = offset_bytes})
+		.rc;
+}
+
 bool client_is_filled(struct client *client, size_t number, uint64_t seed)
 {
-	return ask(client, &(struct call){.op = OP_CHECK, .number = number, .seed = seed}).rc;
+	return client_is_filled_from(client, number, seed, 0);
 }
 
 bool client_is_zero(struct client *client, size_t number)

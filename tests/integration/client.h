@@ -33,6 +33,18 @@ void client_kill(struct client *client);
 int client_take(struct client *client, size_t number, const char *zone, uint64_t bytes,
 		unsigned flags, struct hugepool_error *error);
 
+/*
+ * The same with a deadline, in two: the program asks, and others can be told things until the end
+ * of it is waited for here. In between it cannot be told anything.
+ */
+void client_begin_take(struct client *client, size_t number, const char *zone, uint64_t bytes,
+		       uint64_t deadline_ms);
+int client_end_take(struct client *client, struct hugepool_error *error);
+
+/* As hugepool_free_part(); what is left behind a hole gets the number `rest`. */
+int client_give_part(struct client *client, size_t number, uint64_t offset_bytes,
+		     uint64_t length_bytes, size_t rest);
+
 /* As hugepool_free(). */
 int client_give(struct client *client, size_t number);
 
@@ -40,9 +52,14 @@ int client_give(struct client *client, size_t number);
 int client_give_foreign(struct client *client, const struct hugepool_range *range);
 struct hugepool_range client_range(struct client *client, size_t number);
 
-/* Writes a pattern made of this seed; looks whether it is (still) there; whether all is zero. */
+/*
+ * Writes a pattern made of this seed; looks whether it is (still) there, in what lay `offset_bytes`
+ * behind its beginning then; whether all is zero.
+ */
 void client_fill(struct client *client, size_t number, uint64_t seed);
 bool client_is_filled(struct client *client, size_t number, uint64_t seed);
+bool client_is_filled_from(struct client *client, size_t number, uint64_t seed,
+			   uint64_t offset_bytes);
 bool client_is_zero(struct client *client, size_t number);
 
 /* Its connection breaks without a goodbye; it lives and has its memory. */

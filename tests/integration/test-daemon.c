@@ -297,6 +297,139 @@ static void test_no_memory_with_numbers(void **state)
 	client_free(a);
 }
 
+/* --- parts ------------------------------------------------------------------------------------ */
+
+/* A range becomes smaller at both ends and gets a hole; every part is somebody else's at once. */
+static void test_parts(void **state)
+{
+	struct fixture *f = *state;
+	struct client *a = start(f, UID_A), *neighbour = start(f, UID_A);
+
+	take(a, 0, "small", LIMIT_PAGES * 2 * MIB);
+	client_fill(a, 0, 21);
+	assert_int_equal(client_take(neighbour, 0, "small", 2 * MIB, 0, NULL), -EDQUOT);
+
+	assert_int_equal(client_give_part(a, 0, 0, 3 * 2 * MIB, 1), 0);
+	assert_true(client_is_filled_from(a, 0, 21, 3 * 2 * MIB));
+	assert_int_equal(client_give_part(a, 0, (LIMIT_PAGES - 4) * 2 * MIB, 2 * MIB, 1), 0);
+	assert_int_equal(client_give_part(a, 0, 20 * 2 * MIB, 5 * 2 * MIB, 1), 0);
+	assert_int_equal(peer_zone(f->admin, 0).leased, LIMIT_PAGES - 9);
+	assert_int_equal(client_range(a, 0).bytes, 20 * 2 * MIB);
+	assert_int_equal(client_range(a, 1).bytes, (LIMIT_PAGES - 29) * 2 * MIB);
+	peer_check(f->admin);
+
+	/* What is not a part of it any more, and halves of pages. */
+	assert_int_equal(client_give_part(a, 0, 20 * 2 * MIB, 2 * MIB, 2), -EINVAL);
+	assert_int_equal(client_give_part(a, 0, MIB, 2 * MIB, 2), -EINVAL);
+
+	for (size_t i = 0; i < 9; i++) {
+		take(neighbour, i, "small", 2 * MIB);
+		client_fill(neighbour, i, 100 + i);
+	}
+	assert_int_equal(client_take(neighbour, 9, "small", 2 * MIB, 0, NULL), -EDQUOT);
+	assert_true(client_is_filled_from(a, 0, 21, 3 * 2 * MIB));
+	assert_true(client_is_filled_from(a, 1, 21, (3 + 25) * 2 * MIB));
+	assert_int_equal(client_give(a, 0), 0);
+	for (size_t i = 0; i < 9; i++)
+		assert_true(client_is_filled(neighbour, i, 100 + i));
+	assert_int_equal(client_give_part(a, 1, 0, client_range(a, 1).bytes, 2), 0);
+	assert_int_equal(client_give(a, 1), -EINVAL);
+	assert_int_equal(peer_zone(f->admin, 0).leased, 9);
+	client_free(a);
+	client_free(neighbour);
+}
+
+/* A block of which nothing is held any more can become another tenant's, though the range lives on. */
+static void test_part_frees_a_block(void **state)
+{
+	struct fixture *f = *state;
+	struct client *a = start(f, UID_A), *b, *c;
+	uint32_t page;
+
+	take(a, 0, "small", 4 * BLOCK_PAGES * 2 * MIB);
+	client_fill(a, 0, 3);
+	page = (uint32_t)client_range(a, 0).lease[0];
+	/* The first whole block that does not hold its first page. */
+	page = BLOCK_PAGES - page % BLOCK_PAGES;
+	assert_int_equal(client_give_part(a, 0, page * 2 * MIB, BLOCK_PAGES * 2 * MIB, 1), 0);
+	assert_int_equal(peer_zone(f->admin, 0).leased, 3 * BLOCK_PAGES);
+	assert_int_equal(peer_zone(f->admin, 0).idle_blocks, 1);
+	if (getuid() == 0) {
+		b = start(f, UID_B);
+		c = start(f, UID_C);
+		take(b, 0, "small", LIMIT_PAGES * 2 * MIB);
+		client_begin_take(c, 0, "small", BLOCK_PAGES * 2 * MIB, 60000);
+		assert_int_equal(client_end_take(c, NULL), 0);
+		assert_true(client_is_zero(c, 0));
+		client_fill(c, 0, 4);
+		client_free(b);
+		client_free(c);
+	}
+	assert_true(client_is_filled(a, 0, 3));
+	assert_true(client_is_filled_from(a, 1, 3, (page + BLOCK_PAGES) * 2 * MIB));
+	client_free(a);
+}
+
+/* --- waiting ---------------------------------------------------------------------------------- */
+
+static void wait_for_waiting(struct fixture *f, uint32_t expected)
+{
+	for (int i = 0; i < WAIT_TRIES && peer_zone(f->admin, 0).waiting != expected; i++)
+		poll(NULL, 0, 5);
+	assert_int_equal(peer_zone(f->admin, 0).waiting, expected);
+}
+
+/* Room is made by somebody who gives a part back; he hears of the wait and does not mind. */
+static void test_waits_for_room(void **state)
+{
+	struct fixture *f = *state;
+	struct client *a = start(f, UID_A), *b = start(f, UID_A);
+
+	take(a, 0, "small", LIMIT_PAGES * 2 * MIB);
+	client_fill(a, 0, 5);
+	client_begin_take(b, 0, "small", 3 * 2 * MIB, 60000);
+	wait_for_waiting(f, 1);
+	assert_int_equal(client_give_part(a, 0, 8 * 2 * MIB, 4 * 2 * MIB, 1), 0);
+	assert_int_equal(client_end_take(b, NULL), 0);
+	wait_for_waiting(f, 0);
+	client_fill(b, 0, 6);
+	assert_true(client_is_filled(a, 0, 5));
+	assert_true(client_is_filled_from(a, 1, 5, 12 * 2 * MIB));
+	assert_true(client_is_filled(b, 0, 6));
+	assert_int_equal(client_give(b, 0), 0);
+	client_free(a);
+	client_free(b);
+}
+
+/* Nobody gives anything: the numbers, and the handle is as good as before. */
+static void test_waits_in_vain(void **state)
+{
+	struct fixture *f = *state;
+	struct client *a = start(f, UID_A), *b = start(f, UID_A);
+	struct hugepool_error error;
+
+	take(a, 0, "small", (LIMIT_PAGES - 1) * 2 * MIB);
+	client_begin_take(b, 0, "small", 2 * 2 * MIB, 200);
+	assert_int_equal(client_end_take(b, &error), -ETIMEDOUT);
+	assert_int_equal(error.error, ETIMEDOUT);
+	assert_string_equal(error.zone, "small");
+	assert_int_equal(error.asked_bytes, 2 * 2 * MIB);
+	assert_int_equal(error.leasable_bytes, 2 * MIB);
+	assert_int_equal(error.limit_bytes, LIMIT_PAGES * 2 * MIB);
+	wait_for_waiting(f, 0);
+	take(b, 0, "small", 2 * MIB);
+	client_fill(b, 0, 9);
+	assert_int_equal(client_give(b, 0), 0);
+
+	/* What can never be had is not waited for, nor longer than a day. */
+	client_begin_take(b, 0, "small", (LIMIT_PAGES + 1) * 2 * MIB, 60000);
+	assert_int_equal(client_end_take(b, &error), -EDQUOT);
+	client_begin_take(b, 0, "small", 2 * 2 * MIB, UINT64_MAX);
+	assert_int_equal(client_end_take(b, &error), -EINVAL);
+	client_free(a);
+	client_free(b);
+}
+
 /* --- whatever comes --------------------------------------------------------------------------- */
 
 static void test_hostile_frames_beside_work(void **state)
@@ -509,6 +642,10 @@ int main(int argc, char **argv)
 		TEST(recycled_for_another),
 		TEST(wrong_frees),
 		TEST(no_memory_with_numbers),
+		TEST(parts),
+		TEST(part_frees_a_block),
+		TEST(waits_for_room),
+		TEST(waits_in_vain),
 		TEST(hostile_frames_beside_work),
 		TEST(killed_client),
 		TEST(condemned_while_the_process_lives),
