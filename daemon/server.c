@@ -18,14 +18,15 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <event2/event.h>
 #include <event2/event_struct.h>
 
+#include "daemon/endpoint.h"
 #include "daemon/log.h"
-#include "daemon/net/endpoint.h"
 #include "daemon/net/listener.h"
 #include "daemon/net/worker.h"
 #include "daemon/ops/look.h"
@@ -231,12 +232,12 @@ static int make_base(struct server *server)
 static int take_sockets(struct server *server)
 {
 	const struct config *config = server->config;
-	int rc = endpoint_open(&server->data_endpoint, config->socket, config->socket_mode,
-			       config->socket_group);
+	int rc = endpoint_open(&server->data_endpoint, config->socket, SOCK_STREAM,
+			       config->socket_mode, config->socket_group);
 
 	if (!rc)
-		rc = endpoint_open(&server->admin_endpoint, config->admin_socket, ADMIN_SOCKET_MODE,
-				   NULL);
+		rc = endpoint_open(&server->admin_endpoint, config->admin_socket, SOCK_STREAM,
+				   ADMIN_SOCKET_MODE, NULL);
 	return rc;
 }
 

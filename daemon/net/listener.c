@@ -66,8 +66,11 @@ static int enter_tenant(struct acceptor *acceptor, int fd, struct tenant **ret)
 	uid_t uid;
 	int rc = process_peer_uid(fd, &uid);
 
-	if (!rc)
-		rc = tenants_enter(acceptor->net->tenants, uid, ret);
+	if (rc) {
+		turn_away(fd, CODE(INTERNAL), 0, "the daemon cannot tell who you are");
+		return -1;
+	}
+	rc = tenants_enter(acceptor->net->tenants, uid, ret);
 	switch (rc) {
 	case 0:
 		return 0;
@@ -79,8 +82,11 @@ static int enter_tenant(struct acceptor *acceptor, int fd, struct tenant **ret)
 		turn_away(fd, CODE(TOO_MANY), HP_TENANTS_MAX - 1,
 			  "tenants; wait until others have given everything back");
 		break;
-	default:
+	case -ENOMEM:
 		turn_away(fd, CODE(INTERNAL), 0, "the daemon is out of memory");
+		break;
+	default:
+		turn_away(fd, CODE(INTERNAL), 0, "the daemon cannot make you a tenant");
 	}
 	return -1;
 }

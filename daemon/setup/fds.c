@@ -8,6 +8,7 @@
  * child, which enters the namespace and ends: the server itself never lives there, and sees the
  * namespace that is pinned now, not the one of its start.
  */
+#include "daemon/endpoint.h"
 #include "daemon/setup/commands.h"
 #include "daemon/setup/directories.h"
 #include "daemon/setup/namespace.h"
@@ -21,14 +22,12 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define ACTIVATION_FD	3
 #define IDLE_TIMEOUT_MS 10000 /* when socket-activated */
-#define BACKLOG		16
+#define SOCKET_MODE	0666
 
 struct fds {
 	const struct config *config;
@@ -132,44 +131,6 @@ static int activation_fd(void)
 	return pid && n && atol(pid) == (long)getpid() && atol(n) >= 1 ? ACTIVATION_FD : 0;
 }
 
-static bool is_alive(const struct sockaddr_un *address)
-{
-	int fd, r;
-
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return true;
-	r = connect(fd, (const struct sockaddr *)address, sizeof(*address));
-	close(fd);
-	return r == 0 || errno != ECONNREFUSED;
-}
-
-/* Everybody may connect; SO_PEERCRED decides. */
-static int listen_at(const char *path)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct stat st;
-	int fd, r = 0;
-
-	if (strlen(path) >= sizeof(address.sun_path))
-		return -ENAMETOOLONG;
-	memcpy(address.sun_path, path, strlen(path) + 1);
-	if (lstat(path, &st) == 0) {
-		if (!S_ISSOCK(st.st_mode) || is_alive(&address))
-			return -EADDRINUSE;
-		unlink(path);
-	}
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || chmod(path, 0666) < 0 ||
-	    listen(fd, BACKLOG) < 0)
-		r = -errno;
-	if (r < 0)
-		close(fd);
-	return r < 0 ? r : fd;
-}
-
 static int block_signals(void)
 {
 	sigset_t set;
@@ -196,7 +157,7 @@ static int run(const struct fds *fds)
 		if (n < 0)
 			continue;
 		socket = accept4(fds->listener, NULL, NULL, SOCK_CLOEXEC);
-		if (socket < 0 && errno != ECONNABORTED && errno != EINTR)
+		if (socket < 0 && errno != ECONNABORTED && errno != EINTR && errno != EAGAIN)
 			return setup_fail("accept: %s", strerror(errno));
 		if (socket < 0)
 			continue;
@@ -205,22 +166,22 @@ static int run(const struct fds *fds)
 	}
 }
 
+/* Everybody may connect; SO_PEERCRED decides. */
 int setup_fds(const struct setup_options *options)
 {
 	const char *path = options->listen ? options->listen : options->config->setup_socket;
 	struct fds fds = {.config = options->config, .listener = activation_fd()};
+	struct endpoint *endpoint = NULL;
 	int status;
 
 	fds.activated = fds.listener > 0;
-	if (!fds.activated)
-		fds.listener = listen_at(path);
-	if (fds.listener == -EADDRINUSE)
-		return setup_fail("%s is in use", path);
-	if (fds.listener < 0)
-		return setup_fail("%s: %s", path, strerror(-fds.listener));
+	if (!fds.activated) {
+		if (endpoint_open(&endpoint, path, SOCK_SEQPACKET, SOCKET_MODE, NULL) < 0)
+			return EXIT_FAILURE; /* it said why */
+		fds.listener = endpoint_fd(endpoint);
+	}
 	fds.signals = block_signals();
 	status = fds.signals < 0 ? setup_fail("signalfd: %s", strerror(errno)) : run(&fds);
-	if (!fds.activated)
-		unlink(path);
+	endpoint_close(endpoint);
 	return status;
 }

@@ -239,10 +239,15 @@ void leases_end(struct leases *leases, struct slot *slot)
 	for (size_t i = 0; i < leases->nr_zones; i++) {
 		struct pool_zone *zone = pool_zone(leases->pool, i);
 		uint64_t pages;
+		int rc;
 
 		if (!slot->pages[i])
 			continue;
-		(void)ended(hp_zone_free_slot(zone->zone, NULL, slot->number, &pages), slot);
+		rc = ended(hp_zone_free_slot(zone->zone, NULL, slot->number, &pages), slot);
+		if (rc)
+			log_error("leases not ended zone=%s tenant=%s session=%llu condition=%d",
+				  zone->name, slot->tenant->name, (unsigned long long)slot->session,
+				  rc);
 		add(&slot->pages[i], -slot->pages[i]);
 	}
 	slots_close(leases->slots, slot);

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -416,6 +417,28 @@ static void test_force(void **state)
 }
 
 /* fds without a set-up says so, and comes back with one. */
+/* The path belongs to whoever has its lock, also before he listens there. */
+static void test_fds_of_another(void **state)
+{
+	struct process process;
+	char path[128];
+	int fd;
+
+	(void)state;
+	(void)snprintf(path, sizeof(path), "%s.lock", socket_path);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+	expect_setup(1, "fds", NULL, NULL);
+	assert_non_null(strstr(said, "in use"));
+	assert_int_equal(access(socket_path, F_OK), -1);
+	close(fd); /* its holder is dead: the file does not matter */
+	process = start_fds();
+	stop(&process, SIGTERM);
+	assert_int_equal(access(socket_path, F_OK), -1);
+	assert_int_equal(access(path, F_OK), -1);
+}
+
 static void test_fds_before_up(void **state)
 {
 	struct process fds = start_fds();
@@ -643,10 +666,19 @@ int main(int argc, char **argv)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, note_machine, check_machine)
 	const struct CMUnitTest tests[] = {
-		TEST(test_up_down),	   TEST(test_shared_mounts), TEST(test_usage),
-		TEST(test_other_geometry), TEST(test_shortfall),     TEST(test_unprivileged_daemon),
-		TEST(test_force),	   TEST(test_fds_before_up), TEST(test_killed_up),
-		TEST(test_killed_down),	   TEST(test_guard),	     TEST(test_guard_and_client),
+		TEST(test_up_down),
+		TEST(test_shared_mounts),
+		TEST(test_usage),
+		TEST(test_other_geometry),
+		TEST(test_shortfall),
+		TEST(test_unprivileged_daemon),
+		TEST(test_force),
+		TEST(test_fds_of_another),
+		TEST(test_fds_before_up),
+		TEST(test_killed_up),
+		TEST(test_killed_down),
+		TEST(test_guard),
+		TEST(test_guard_and_client),
 	};
 
 	if (argc == 4 && strcmp(argv[1], "daemon") == 0) {

@@ -7,7 +7,7 @@
  * one that answers all the same belongs to something that does not know the lock, and is left
  * alone.
  */
-#include "daemon/net/endpoint.h"
+#include "daemon/endpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,6 +28,7 @@
 
 struct endpoint {
 	char *path, *lock_path, *directory;
+	int type; /* SOCK_... */
 	int fd, lock_fd;
 	bool made_directory, bound;
 };
@@ -88,10 +89,16 @@ static int try_lock(struct endpoint *endpoint)
 		return -errno;
 	}
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		log_error("socket in use: another daemon has it path=%s pid=%d", endpoint->path,
-			  holder_pid(fd));
+		int rc = errno == EWOULDBLOCK ? -EADDRINUSE : -errno;
+
+		if (rc == -EADDRINUSE)
+			log_error("socket in use: another process has it path=%s pid=%d",
+				  endpoint->path, holder_pid(fd));
+		else
+			log_error("socket not made: its lock cannot be had path=%s reason=\"%s\"",
+				  endpoint->lock_path, strerror(-rc));
 		close(fd);
-		return -EADDRINUSE;
+		return rc;
 	}
 	if (!same_file(fd, endpoint->lock_path)) {
 		close(fd);
@@ -128,14 +135,35 @@ static int set_address(const char *path, struct sockaddr_un *ret)
 	return 0;
 }
 
-/* Does anybody listen there? Return: 0 (nobody: the path is free now), -errno, the reason logged.
+/*
+ * Does anybody listen there? Return: 0 and whose it is, 0 if that cannot be told; -ECONNREFUSED:
+ * nobody; -errno.
  */
-static int take_over(const struct endpoint *endpoint, const struct sockaddr_un *address)
+static int ask_who_listens(const struct endpoint *endpoint, const struct sockaddr_un *address,
+			   pid_t *ret_pid)
 {
 	struct ucred cred = {0};
 	socklen_t size = sizeof(cred);
+	int fd = socket(AF_UNIX, endpoint->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0)
+		rc = -errno;
+	else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0)
+		cred.pid = 0;
+	close(fd);
+	*ret_pid = cred.pid;
+	/* its queue is full, or it is of another type: alive in any case */
+	return rc == -EAGAIN || rc == -EPROTOTYPE ? 0 : rc;
+}
+
+/* Return: 0: the path is free now; -EADDRINUSE, -EEXIST: the reason is logged; -errno: it is not. */
+static int take_over(const struct endpoint *endpoint, const struct sockaddr_un *address)
+{
 	struct stat st;
-	int fd, rc;
+	pid_t pid = 0;
+	int rc;
 
 	if (lstat(endpoint->path, &st) < 0)
 		return errno == ENOENT ? 0 : -errno;
@@ -143,18 +171,14 @@ static int take_over(const struct endpoint *endpoint, const struct sockaddr_un *
 		log_error("socket not made: something else is there path=%s", endpoint->path);
 		return -EEXIST;
 	}
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -errno;
-	rc = connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 ? -errno : 0;
-	if (rc == 0 && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0)
-		cred.pid = 0;
-	close(fd);
-	if (rc != -ECONNREFUSED) {
+	rc = ask_who_listens(endpoint, address, &pid);
+	if (rc == 0) {
 		log_error("socket in use: somebody answers there path=%s pid=%d", endpoint->path,
-			  (int)cred.pid);
+			  (int)pid);
 		return -EADDRINUSE;
 	}
+	if (rc != -ECONNREFUSED)
+		return rc;
 	log_notice("left-over socket taken over path=%s", endpoint->path);
 	return unlink(endpoint->path) < 0 ? -errno : 0;
 }
@@ -203,7 +227,7 @@ static int listen_at(struct endpoint *endpoint, mode_t mode, const char *group)
 		rc = take_over(endpoint, &address);
 	if (rc)
 		return rc;
-	endpoint->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	endpoint->fd = socket(AF_UNIX, endpoint->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (endpoint->fd < 0)
 		return -errno;
 	rc = bind_private(endpoint, &address);
@@ -218,13 +242,14 @@ static int listen_at(struct endpoint *endpoint, mode_t mode, const char *group)
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-int endpoint_open(struct endpoint **ret, const char *path, mode_t mode, const char *group)
+int endpoint_open(struct endpoint **ret, const char *path, int type, mode_t mode, const char *group)
 {
 	struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
 	int rc;
 
 	if (!endpoint)
 		return -ENOMEM;
+	endpoint->type = type;
 	endpoint->fd = endpoint->lock_fd = -1;
 	endpoint->path = strdup(path);
 	endpoint->directory = strdup(path);

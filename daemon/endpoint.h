@@ -2,7 +2,7 @@
 /*
  * A listening socket at a path, and the right to it.
  *
- * Main thread only.
+ * Of hugepoold and of hugepool-setup. Main thread only.
  */
 #pragma once
 
@@ -11,12 +11,13 @@
 struct endpoint;
 
 /*
- * Makes the path's directory if it is missing (mode 0755), locks the path against other daemons,
- * takes over what a dead one left there, and listens. group: NULL for that of the process.
+ * Makes the path's directory if it is missing (mode 0755), locks the path against other processes,
+ * takes over what a dead one left there, and listens. type: SOCK_STREAM or SOCK_SEQPACKET. group: NULL for that of the process.
  * Return: 0; -EADDRINUSE if somebody living has it; -errno. The reason is logged, and nothing is
  * left behind.
  */
-int endpoint_open(struct endpoint **ret, const char *path, mode_t mode, const char *group);
+int endpoint_open(struct endpoint **ret, const char *path, int type, mode_t mode,
+		  const char *group);
 
 /* Closes and removes all that was made. NULL is fine; returns NULL. */
 struct endpoint *endpoint_close(struct endpoint *endpoint);
