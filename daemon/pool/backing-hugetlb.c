@@ -25,16 +25,6 @@
 
 #define NAME_BYTES 24
 
-static int surplus(const struct bound_zone *zone, uint64_t *ret_pages)
-{
-	struct hugepages_counts counts;
-	int r = hugepages_read(zone->public.page_bytes, -1, &counts);
-
-	if (r == 0)
-		*ret_pages = counts.surplus;
-	return r;
-}
-
 static char *file_name(uint64_t generation, char name[static NAME_BYTES])
 {
 	(void)snprintf(name, NAME_BYTES, "%" PRIu64, generation);
@@ -92,6 +82,30 @@ static int empty_file(void *userdata, struct pool_block *block, const char *name
 static int empty(struct pool_block *block)
 {
 	return for_each_file(block, empty_file, NULL);
+}
+
+static int find_file(void *userdata, struct pool_block *block, const char *name)
+{
+	(void)userdata;
+	(void)block;
+	(void)name;
+	return 1;
+}
+
+/* The kernel takes surplus pages off where they are: on the node, of a zone that has one. */
+static int surplus(struct pool_block *block, uint64_t *ret_pages)
+{
+	const struct pool_zone *zone = &block->zone->public;
+	struct hugepages_counts counts;
+	int r;
+
+	r = for_each_file(block, find_file, NULL);
+	if (r <= 0)
+		return r < 0 ? r : BACKING_BARE;
+	r = hugepages_read(zone->page_bytes, zone->config->node, &counts);
+	if (r == 0)
+		*ret_pages = counts.surplus;
+	return r;
 }
 
 /* Return: 0, BACKING_HELD or -errno. */

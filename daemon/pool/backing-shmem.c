@@ -20,9 +20,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int surplus(const struct bound_zone *zone, uint64_t *ret_pages)
+static int surplus(struct pool_block *block, uint64_t *ret_pages)
 {
-	(void)zone;
+	(void)block;
 	*ret_pages = 0;
 	return 0;
 }

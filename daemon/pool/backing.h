@@ -27,13 +27,17 @@ struct backing_block {
 enum backing_condition {
 	BACKING_HELD = 1, /* somebody still has an old file open or mapped */
 	BACKING_SHORT,	  /* not all pages are there */
+	BACKING_BARE,	  /* there is no file, and so nothing to lose */
 };
 
 struct backing_ops {
 	const char *name;
 
-	/* Pages above the number asked for: truncated pages would be lost. Return: 0 or -errno. */
-	int (*surplus)(const struct bound_zone *zone, uint64_t *ret_pages);
+	/*
+	 * Pages above the number asked for, where this block has its own: those would be lost if they
+	 * were truncated now. Return: 0; BACKING_BARE; -errno.
+	 */
+	int (*surplus)(struct pool_block *block, uint64_t *ret_pages);
 
 	/*
 	 * Takes every page out of every file of the block, so that all mappings of them are dead.

@@ -86,33 +86,41 @@ static uint64_t try_again_after_error(struct pool_block *block, const char *what
 /* --- steps: 0 and on with the next one, or how long to wait --------------------------------------
  */
 
-/* Truncated pages go to the kernel while there are more than it was asked for. */
-static uint64_t hold_for_surplus(struct recycler *recycler, struct pool_block *block)
+/* What INSPECT and the log say of a zone whose recycling is held; "" when it goes on. */
+static void note_held(struct bound_zone *zone, const char held[static BACKING_REASON_MAX])
 {
-	struct bound_zone *zone = block->zone;
-	char held[BACKING_REASON_MAX] = "";
-	uint64_t surplus = 0;
 	bool changed;
+
+	pthread_mutex_lock(&zone->pool->lock);
+	changed = !*zone->held != !*held;
+	memcpy(zone->held, held, BACKING_REASON_MAX);
+	pthread_mutex_unlock(&zone->pool->lock);
+	if (changed && *held)
+		log_error("recycling is held zone=%s reason=\"%s\"", zone->public.name, held);
+	else if (changed)
+		log_notice("recycling goes on zone=%s", zone->public.name);
+}
+
+/*
+ * Truncated pages go to the kernel while there are more than it was asked for, whoever caused that: so
+ * a block keeps its pages until there are not. One without files has nothing to lose.
+ */
+static uint64_t hold_for_surplus(struct pool_block *block)
+{
+	char held[BACKING_REASON_MAX] = "";
+	uint64_t surplus;
 	int r;
 
-	r = zone->backing->surplus(zone, &surplus);
+	r = block->zone->backing->surplus(block, &surplus);
+	if (r == BACKING_BARE)
+		return 0;
 	if (r < 0)
 		return try_again_after_error(block, "the kernel's numbers", -r);
 	if (surplus)
-		(void)snprintf(held, sizeof(held),
-			       "%" PRIu64
-			       " surplus huge pages: nr_hugepages was lowered from outside",
-			       surplus);
-	pthread_mutex_lock(&recycler->pool->lock);
-	changed = !*zone->held != !*held;
-	memcpy(zone->held, held, sizeof(held));
-	pthread_mutex_unlock(&recycler->pool->lock);
-	if (changed && surplus)
-		log_error("recycling is held zone=%s surplus=%" PRIu64
-			  " reason=\"nr_hugepages was lowered from outside; raise it again\"",
-			  zone->public.name, surplus);
-	else if (changed)
-		log_notice("recycling goes on zone=%s", zone->public.name);
+		(void)snprintf(
+			held, sizeof(held), "%" PRIu64 " surplus huge pages: %s", surplus,
+			"nr_hugepages was lowered from outside, or other programs overcommit");
+	note_held(block->zone, held);
 	return surplus ? try_again(block, held) : 0;
 }
 
@@ -121,7 +129,7 @@ static uint64_t retire(struct recycler *recycler, struct pool_block *block)
 	uint64_t wait_ns;
 	int r;
 
-	wait_ns = hold_for_surplus(recycler, block);
+	wait_ns = hold_for_surplus(block);
 	if (wait_ns)
 		return wait_ns;
 	recycler_begin_wait(recycler);

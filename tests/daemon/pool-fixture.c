@@ -223,16 +223,21 @@ uint64_t fixture_hugepages(const char *name)
 	return number;
 }
 
-void fixture_set_hugepages(uint64_t number)
+void fixture_set_number(const char *name, uint64_t number)
 {
 	char path[128];
 	FILE *file;
 
-	number_path(path, "nr_hugepages");
+	number_path(path, name);
 	file = fopen(path, "we");
 	assert_non_null(file);
 	fprintf(file, "%" PRIu64 "\n", number);
 	assert_int_equal(fclose(file), 0);
+}
+
+void fixture_set_hugepages(uint64_t number)
+{
+	fixture_set_number("nr_hugepages", number);
 }
 
 unsigned fixture_open_descriptors(void)

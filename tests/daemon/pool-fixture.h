@@ -66,6 +66,7 @@ bool fixture_is_dead(const volatile char *address);
 
 /* Machine's figures of 2 MiB pages. */
 uint64_t fixture_hugepages(const char *name);
+void fixture_set_number(const char *name, uint64_t number);
 void fixture_set_hugepages(uint64_t number);
 
 /* Descriptors that this process has open. */

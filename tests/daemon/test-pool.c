@@ -453,6 +453,34 @@ static void test_surplus(void **state)
 	fixture_close(&fixture);
 }
 
+/* Another program overcommits: blocks that come up have no pages to lose, so it does not matter. */
+static void test_overcommit(void **state)
+{
+	const size_t page_bytes = BLOCK_BYTES / BLOCK_PAGES;
+	struct fixture fixture;
+	uint64_t overcommit, pages;
+	char *memory;
+
+	(void)state;
+	if (!huge)
+		skip();
+	assert_int_equal(fixture_try(&fixture, config("", "clean-low = 0\nnode = 0")), 0);
+	overcommit = fixture_hugepages("nr_overcommit_hugepages");
+	pages = fixture_hugepages("free_hugepages") - fixture_hugepages("resv_hugepages") + 1;
+	fixture_set_number("nr_overcommit_hugepages", overcommit + 1);
+	memory = mmap(NULL, pages * page_bytes, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	fixture_set_number("nr_overcommit_hugepages", overcommit);
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	assert_int_equal(fixture_hugepages("surplus_hugepages"), 1);
+	assert_int_equal(pool_start(fixture.pool), 0);
+	fixture_wait(fixture.filled && fixture_clean_blocks(&fixture) == NR_BLOCKS);
+	assert_string_equal(held(&fixture), "");
+	munmap(memory, pages * page_bytes);
+	assert_int_equal(fixture_hugepages("surplus_hugepages"), 0);
+	fixture_close(&fixture);
+}
+
 /* Fewer pages than configured, and no leave to add any: what there is, and both numbers. */
 static void test_shortfall(void **state)
 {
@@ -538,8 +566,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_grown_again), cmocka_unit_test(test_idle_delay),
 		cmocka_unit_test(test_watermarks),  cmocka_unit_test(test_guaranteed_stay),
 		cmocka_unit_test(test_quarantine),  cmocka_unit_test(test_surplus),
-		cmocka_unit_test(test_shortfall),   cmocka_unit_test(test_many_lives),
-		cmocka_unit_test(test_no_set_up),
+		cmocka_unit_test(test_overcommit),  cmocka_unit_test(test_shortfall),
+		cmocka_unit_test(test_many_lives),  cmocka_unit_test(test_no_set_up),
 	};
 
 	if (argc != 3)
