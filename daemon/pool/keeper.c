@@ -255,8 +255,10 @@ static void scan_zone(struct bound_zone *zone, struct scan *scan)
 
 		if (!block)
 			return;
+		if (!take(scan, block)) /* his again since it was looked at; no longer idle to us */
+			continue;
 		owner_of(zone, block->index)->spare_blocks--;
-		coming += take(scan, block);
+		coming++;
 	}
 }
 
