@@ -44,7 +44,7 @@ static uint64_t pay(struct pool *pool, const struct pool_block *block, uint32_t 
 	if (owner == HP_OWNER_NONE || block->stage != STAGE_RETIRING || block->failures)
 		return 0;
 	wait_ns = budget_wait_ns(&pool->owners[owner].budget, now);
-	if (wait_ns == 0 && !is_urgent(block))
+	if (wait_ns == 0 && pool->budget.rate_bytes && !is_urgent(block))
 		wait_ns = budget_wait_ns(&pool->budget, now);
 	if (wait_ns == 0) {
 		budget_take(&pool->owners[owner].budget, bytes);
