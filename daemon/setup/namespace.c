@@ -76,8 +76,16 @@ int namespace_is_pinned(const struct setup_namespace *ns)
  */
 
 /* In the child: a namespace of its own with an empty place for the blocks. */
-static int build(const char *directory)
+static int build(const char *directory, int cpu)
 {
+	cpu_set_t set;
+
+	if (cpu >= 0) {
+		CPU_ZERO(&set);
+		CPU_SET(cpu, &set);
+		if (sched_setaffinity(0, sizeof(set), &set) < 0)
+			return -errno;
+	}
 	if (unshare(CLONE_NEWNS) < 0)
 		return -errno;
 	if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
@@ -89,9 +97,9 @@ static int build(const char *directory)
 }
 
 /* Tells how it went, then stays until the other end is closed. */
-static void child(const char *directory, int socket)
+static void child(const char *directory, int cpu, int socket)
 {
-	int r = build(directory);
+	int r = build(directory, cpu);
 	char byte;
 
 	if (write(socket, &r, sizeof(r)) == sizeof(r))
@@ -125,20 +133,18 @@ static int pin_child(const struct setup_namespace *ns, pid_t pid, int socket)
 	return mount(path, ns->pin, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
 }
 
-int namespace_create(const struct setup_namespace *ns)
+/* A new namespace, made on this processor (-1: on any), is mounted at the pin. */
+static int make_pinned(const struct setup_namespace *ns, int cpu)
 {
 	int sockets[2], r;
 	pid_t pid;
 
-	r = make_pin_file(ns);
-	if (r < 0)
-		return r;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0)
 		return -errno;
 	pid = fork();
 	if (pid == 0) {
 		close(sockets[0]);
-		child(ns->directory, sockets[1]);
+		child(ns->directory, cpu, sockets[1]);
 	}
 	r = pid < 0 ? -errno : 0;
 	close(sockets[1]);
@@ -147,6 +153,26 @@ int namespace_create(const struct setup_namespace *ns)
 	close(sockets[0]);
 	if (pid > 0)
 		waitpid(pid, NULL, 0);
+	return r;
+}
+
+/*
+ * The kernel refuses (EINVAL) to mount a namespace in one with a higher number than its own, so that
+ * none can hold itself. Numbers come in batches for each processor (seen on 6.18): a new namespace
+ * may well have a lower number than ours if that was made on another processor. On the same
+ * processor it has not; nobody tells which that was, so all are tried.
+ */
+int namespace_create(const struct setup_namespace *ns)
+{
+	long nr_cpus = sysconf(_SC_NPROCESSORS_CONF);
+	int r;
+
+	r = make_pin_file(ns);
+	if (r < 0)
+		return r;
+	r = make_pinned(ns, -1);
+	for (int cpu = 0; r == -EINVAL && cpu < nr_cpus && cpu < CPU_SETSIZE; cpu++)
+		r = make_pinned(ns, cpu);
 	if (r < 0)
 		namespace_unpin(ns);
 	return r;

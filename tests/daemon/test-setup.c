@@ -301,17 +301,24 @@ static void test_up_down(void **state)
 	expect_setup(0, "down", NULL, NULL);
 }
 
-/* Where all mounts are shared, as systemd makes them: the pin still holds, nothing is seen outside. */
+/*
+ * Where all mounts are shared, as systemd makes them: the pin still holds, nothing is seen outside. And
+ * in namespaces that were made on each of the processors: that matters to the kernel, see
+ * namespace_create().
+ */
 static void test_shared_mounts(void **state)
 {
-	static const char script[] =
-		"\"$0\" --config \"$1\" up && \"$0\" --config \"$1\" status && "
-		"! grep hugetlbfs /proc/self/mountinfo && "
-		"\"$0\" --config \"$1\" down && "
-		"! grep \"${1%/*}\" /proc/self/mountinfo";
-	const char *const argv[] = {"/usr/bin/unshare", "--mount", "--propagation", "shared",
-				    "/bin/sh",		"-c",	   script,	    setup_program,
-				    config_path,	NULL};
+	static const char script[] = "last=$(($(nproc --all) - 1)); "
+				     "for made in 0 $last; do for run in 0 $last; do "
+				     "taskset -c $made unshare --mount --propagation shared "
+				     "taskset -c $run /bin/sh -ec '"
+				     "\"$0\" --config \"$1\" up; \"$0\" --config \"$1\" status; "
+				     "! grep hugetlbfs /proc/self/mountinfo; "
+				     "\"$0\" --config \"$1\" down; "
+				     "! grep \"${1%/*}\" /proc/self/mountinfo' \"$0\" \"$1\" || "
+				     "{ echo made on $made, run on $run; exit 1; }; "
+				     "done; done";
+	const char *const argv[] = {"/bin/sh", "-c", script, setup_program, config_path, NULL};
 	struct process process = start(NULL, 0, argv);
 	int status = finish(&process, said, sizeof(said));
 
