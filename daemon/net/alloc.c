@@ -96,7 +96,12 @@ void alloc_refuse(struct session *session, uint16_t tag, int condition,
 	};
 	struct tenant_figures have;
 
+	uint32_t blocks = waits_blocks(zone, request, n);
+
 	tenant_get_figures(session->tenant, zone, &have);
+	/* The zone says what it has not; more than his limit he would not get from an empty one. */
+	if (condition == HP_NO_ROOM && blocks > have.limit_blocks && blocks <= zone->nr_blocks)
+		condition = HP_OVER_LIMIT;
 	if (condition == HP_NO_ROOM) {
 		refusal.code = CODE(NO_MEMORY);
 		refuse(session, tag, &refusal,

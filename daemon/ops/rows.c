@@ -152,6 +152,8 @@ static void fill_zone(const struct rows *rows, struct row *row, struct pool_zone
 	pool_zone_get_info(from, &info);
 	row->zone.waiting = waits_count(rows->ops->net->waits, from->id);
 	row->zone.recycles = info.recycles;
+	row->zone.online_blocks = (uint32_t)(info.online_bytes / from->block_bytes);
+	row->zone.zeroed_bytes = info.online_bytes + info.recycles * from->block_bytes;
 	row->zone.held = copy_text(row, info.held);
 }
 

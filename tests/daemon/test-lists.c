@@ -276,6 +276,8 @@ static void test_zone_figures(void **state)
 	assert_int_equal(zone.condemned, 3);
 	assert_int_equal(zone.held_blocks, 2);
 	assert_int_equal(zone.clean_blocks, RIG_SMALL_BLOCKS - 2);
+	assert_int_equal(zone.online_blocks, RIG_SMALL_BLOCKS);
+	assert_true(zone.zeroed_bytes >= RIG_SMALL_BLOCKS * zone.block_size);
 	assert_int_equal(zone.leasable, RIG_SMALL_PAGES - 23);
 	assert_int_equal(zone.grants, 2);
 	assert_int_equal(zone.limit_blocks, RIG_SMALL_BLOCKS);

@@ -289,6 +289,12 @@ static void test_over_limit_with_numbers(void **state)
 	struct peer_range range;
 	const Hugepool__V1__Error *error;
 
+	/* though nobody holds anything: more than there is would be another matter */
+	alloc.pages = 4 * RIG_SMALL_BLOCK_PAGES + 1;
+	peer_refused(f->other, TYPE(ALLOC), &alloc.base, CODE(OVER_LIMIT));
+	alloc.pages = RIG_SMALL_PAGES + 1;
+	peer_refused(f->other, TYPE(ALLOC), &alloc.base, CODE(NO_MEMORY));
+
 	peer_alloc(f->peer, "small", 3 * RIG_SMALL_BLOCK_PAGES, 1, &range);
 	alloc.pages = RIG_SMALL_BLOCK_PAGES + 1;
 	error = peer_refused(f->other, TYPE(ALLOC), &alloc.base, CODE(OVER_LIMIT));
