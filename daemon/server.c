@@ -13,13 +13,13 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <event2/event.h>
@@ -31,6 +31,7 @@
 #include "daemon/net/worker.h"
 #include "daemon/ops/look.h"
 #include "daemon/pool/pool.h"
+#include "daemon/tenancy/clock.h"
 
 #define ADMIN_SOCKET_MODE 0600
 #define MIB		  (UINT64_C(1) << 20)
@@ -152,7 +153,7 @@ static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
 		return;
 	if (server->something_to_serve && !server->serving)
 		start_serving(server);
-	if (__atomic_exchange_n((bool *)&server->filled, false, __ATOMIC_SEQ_CST))
+	if (atomic_exchange(&server->filled, false))
 		report_filled(server);
 	if (server->stopping)
 		event_base_loopbreak(server->base);
@@ -317,13 +318,10 @@ static int make_listeners(struct server *server)
 
 static void make_looks(struct server *server)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	server->ops.net = &server->net;
 	server->ops.workers = server->workers;
 	server->ops.nr_workers = server->nr_workers;
-	server->ops.started_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	server->ops.started_ms = clock_now_ms();
 	server->looks = ops_looks(&server->ops);
 }
 

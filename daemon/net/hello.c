@@ -20,17 +20,6 @@ static ProtobufCBinaryData bytes_of(const void *data, size_t n)
 	return (ProtobufCBinaryData){.len = n, .data = (uint8_t *)(uintptr_t)data};
 }
 
-static Hugepool__V1__Backing backing_of(const struct pool_zone *zone)
-{
-	switch (zone->config->backing) {
-	case CONFIG_BACKING_HUGETLB:
-		return HUGEPOOL__V1__BACKING__BACKING_HUGETLB;
-	case CONFIG_BACKING_SHMEM:
-		return HUGEPOOL__V1__BACKING__BACKING_SHMEM;
-	}
-	return HUGEPOOL__V1__BACKING__BACKING_UNSPECIFIED;
-}
-
 /* What a client needs to use the zone; the rest is told by LIST. */
 static void fill_zone(Hugepool__V1__Zone *row, const struct pool_zone *zone,
 		      const struct tenant *tenant)
@@ -44,7 +33,7 @@ static void fill_zone(Hugepool__V1__Zone *row, const struct pool_zone *zone,
 	row->page_size = zone->page_bytes;
 	row->block_size = zone->block_bytes;
 	row->node = zone->config->node;
-	row->backing = backing_of(zone);
+	row->backing = reply_backing(zone);
 	row->pages = hp_zone_get_config(zone->zone)->nr_pages;
 	row->blocks = zone->nr_blocks;
 	row->leasable = figures.leasable_pages;

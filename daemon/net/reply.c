@@ -72,6 +72,17 @@ void reply_pressure(struct session *session, uint32_t zone_id)
 	reply(session, TYPE(PRESSURE), 0, &message.base);
 }
 
+Hugepool__V1__Backing reply_backing(const struct pool_zone *zone)
+{
+	switch (zone->config->backing) {
+	case CONFIG_BACKING_HUGETLB:
+		return HUGEPOOL__V1__BACKING__BACKING_HUGETLB;
+	case CONFIG_BACKING_SHMEM:
+		return HUGEPOOL__V1__BACKING__BACKING_SHMEM;
+	}
+	return HUGEPOOL__V1__BACKING__BACKING_UNSPECIFIED;
+}
+
 static ProtobufCBinaryData text(const char *string)
 {
 	return (ProtobufCBinaryData){

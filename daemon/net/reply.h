@@ -23,6 +23,9 @@ void reply_retired(struct session *session, const struct pool_zone *zone, uint32
 /* Unasked: somebody waits for room in this zone. */
 void reply_pressure(struct session *session, uint32_t zone_id);
 
+/* As the wire names it. */
+Hugepool__V1__Backing reply_backing(const struct pool_zone *zone);
+
 /* An ERROR reply. With a zone the figures of the asking tenant are filled in. */
 struct refusal {
 	Hugepool__V1__Code code;

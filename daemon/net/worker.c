@@ -11,15 +11,16 @@
 #include <errno.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "daemon/log.h"
 #include "daemon/net/park.h"
 #include "daemon/net/session.h"
+#include "daemon/tenancy/clock.h"
 
 #define TRIM_BYTES	   (64 * 1024) /* less than this is not worth a walk through the heap */
 #define LOG_LINES_A_SECOND 20
@@ -32,14 +33,6 @@ struct handover {
 	enum socket_kind kind;
 	struct tenant *tenant;
 };
-
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /* --- from other threads ----------------------------------------------------------------------- */
 
@@ -70,15 +63,14 @@ int worker_hand_over(struct worker *worker, int fd, enum socket_kind kind, struc
 void worker_retire(struct worker *worker, const struct pool_zone *zone, uint32_t block,
 		   uint64_t generation)
 {
-	__atomic_store_n((uint64_t *)&worker->retired[zone->id][block], generation,
-			 __ATOMIC_RELAXED);
+	atomic_store_explicit(&worker->retired[zone->id][block], generation, memory_order_relaxed);
 	worker->retired_any = true;
 	worker_wake(worker);
 }
 
 void worker_press(struct worker *worker, const struct pool_zone *zone)
 {
-	uint64_t now = now_ms();
+	uint64_t now = clock_now_ms();
 	const struct net *net = worker->net;
 
 	if (worker->pressure_ms[zone->id] &&
@@ -110,8 +102,8 @@ static void take_arrivals(struct worker *worker)
 
 static void tell_retired(struct worker *worker, const struct pool_zone *zone, uint32_t block)
 {
-	uint64_t generation = __atomic_exchange_n((uint64_t *)&worker->retired[zone->id][block], 0,
-						  __ATOMIC_RELAXED);
+	uint64_t generation = atomic_exchange_explicit(&worker->retired[zone->id][block], 0,
+						       memory_order_relaxed);
 	struct session *session = TAILQ_FIRST(&worker->sessions), *next;
 
 	for (; generation && session; session = next) {
@@ -122,7 +114,7 @@ static void tell_retired(struct worker *worker, const struct pool_zone *zone, ui
 
 static void take_retired(struct worker *worker)
 {
-	if (!__atomic_exchange_n((bool *)&worker->retired_any, false, __ATOMIC_SEQ_CST))
+	if (!atomic_exchange(&worker->retired_any, false))
 		return;
 	for (size_t i = 0; i < pool_nr_zones(worker->net->pool); i++) {
 		const struct pool_zone *zone = pool_zone(worker->net->pool, i);
@@ -134,7 +126,7 @@ static void take_retired(struct worker *worker)
 
 static void press_sessions(struct worker *worker)
 {
-	uint32_t zones = __atomic_exchange_n((uint32_t *)&worker->pressure, 0, __ATOMIC_SEQ_CST);
+	uint32_t zones = atomic_exchange(&worker->pressure, 0);
 	struct session *session = TAILQ_FIRST(&worker->sessions), *next;
 
 	for (; zones && session; session = next) {
@@ -187,7 +179,7 @@ static void arm_deadline_timer(struct worker *worker, uint64_t now)
 static void on_deadline(evutil_socket_t fd, short what, void *userdata)
 {
 	struct worker *worker = userdata;
-	uint64_t now = now_ms();
+	uint64_t now = clock_now_ms();
 	struct session *session;
 
 	(void)fd;
@@ -199,7 +191,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *userdata)
 
 void worker_set_deadline(struct worker *worker, struct session *session)
 {
-	uint64_t now = now_ms();
+	uint64_t now = clock_now_ms();
 
 	worker_clear_deadline(worker, session);
 	session->deadline_ms = now + worker->net->hello_timeout_ms;
@@ -222,7 +214,7 @@ void worker_clear_deadline(struct worker *worker, struct session *session)
 
 bool worker_may_log(struct worker *worker)
 {
-	uint64_t second = now_ms() / 1000;
+	uint64_t second = clock_now_ms() / 1000;
 
 	if (second != worker->log_second) {
 		if (worker->log_lines > LOG_LINES_A_SECOND)

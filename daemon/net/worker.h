@@ -6,6 +6,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
@@ -163,7 +164,7 @@ static inline _Atomic uint32_t *worker_connections(struct worker *worker, enum s
 
 static inline void worker_count(_Atomic uint64_t *counter)
 {
-	uint64_t value = __atomic_load_n((uint64_t *)counter, __ATOMIC_RELAXED) + 1;
+	uint64_t value = atomic_load_explicit(counter, memory_order_relaxed) + 1;
 
-	__atomic_store_n((uint64_t *)counter, value, __ATOMIC_RELAXED);
+	atomic_store_explicit(counter, value, memory_order_relaxed);
 }

@@ -9,20 +9,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "daemon/ops/rows.h"
+#include "daemon/tenancy/clock.h"
 
 #define TYPE(name) HUGEPOOL__V1__MESSAGE_TYPE__MESSAGE_TYPE_##name
-
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /* --- stats ------------------------------------------------------------------------------------ */
 
@@ -47,7 +39,7 @@ static int look_stats(void *userdata, const struct tenant *viewer, uint16_t tag,
 	message.server.data = (uint8_t *)(uintptr_t)HUGEPOOL_VERSION;
 	message.server.len = sizeof(HUGEPOOL_VERSION) - 1;
 	message.pid = (uint32_t)getpid();
-	message.uptime_ms = now_ms() - ops->started_ms;
+	message.uptime_ms = clock_now_ms() - ops->started_ms;
 	message.workers = (uint32_t)ops->nr_workers;
 	message.condemned_sessions = slots_count(ops->net->slots, SLOT_CONDEMNED);
 	message.ready = ops->ready;

@@ -10,18 +10,12 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+
+#include "daemon/net/reply.h"
+#include "daemon/tenancy/clock.h"
 
 /* What surrounds a row in the reply: its field's tag and length. */
 #define ROW_FRAMING_BYTES 4
-
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /* Where the next row goes, or NULL if the reply is full. */
 static struct row *next_row(struct rows *rows)
@@ -71,17 +65,6 @@ static ProtobufCBinaryData copy_text(struct row *row, const char *text)
 
 /* --- zones ------------------------------------------------------------------------------------ */
 
-static Hugepool__V1__Backing backing_of(enum config_backing backing)
-{
-	switch (backing) {
-	case CONFIG_BACKING_HUGETLB:
-		return HUGEPOOL__V1__BACKING__BACKING_HUGETLB;
-	case CONFIG_BACKING_SHMEM:
-		return HUGEPOOL__V1__BACKING__BACKING_SHMEM;
-	}
-	return HUGEPOOL__V1__BACKING__BACKING_UNSPECIFIED;
-}
-
 static void fill_zone_identity(Hugepool__V1__Zone *zone, const struct pool_zone *from)
 {
 	zone->id = from->id;
@@ -89,7 +72,7 @@ static void fill_zone_identity(Hugepool__V1__Zone *zone, const struct pool_zone 
 	zone->page_size = from->page_bytes;
 	zone->block_size = from->block_bytes;
 	zone->node = from->config->node;
-	zone->backing = backing_of(from->config->backing);
+	zone->backing = reply_backing(from);
 	zone->blocks = from->nr_blocks;
 	zone->clean_min = from->config->clean_min;
 	zone->clean_low = from->config->clean_low;
@@ -387,7 +370,7 @@ static void fill_session(const struct rows *rows, struct row *row, const struct 
 	memcpy(command, slot->process.command, sizeof(slot->process.command));
 	row->session.name = text_of(row->text);
 	row->session.command = text_of(command);
-	row->session.age_ms = now_ms() - slot->opened_ms;
+	row->session.age_ms = clock_now_ms() - slot->opened_ms;
 	row->session.leases = slot->leases;
 	row->session.leased_bytes = leased_bytes(rows, slot);
 }

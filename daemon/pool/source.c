@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -263,22 +262,10 @@ void source_close(struct pool *pool)
 /* --- both ----------------------------------------------------------------------------------------
  */
 
-/* One descriptor for each block, beside all the others. */
-static void raise_descriptor_limit(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
-		return;
-	limit.rlim_cur = limit.rlim_max;
-	setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 int source_open(struct pool *pool)
 {
 	int socket, r;
 
-	raise_descriptor_limit();
 	socket = connect_server(pool->config->setup_socket);
 	if (socket >= 0) {
 		r = receive(pool, socket);

@@ -10,6 +10,7 @@
 #include "daemon/tenancy/lease.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
@@ -70,20 +71,19 @@ struct leases *leases_free(struct leases *leases)
 
 static void add(_Atomic uint64_t *sum, uint64_t n)
 {
-	uint64_t value = __atomic_load_n((uint64_t *)sum, __ATOMIC_RELAXED) + n;
+	uint64_t value = atomic_load_explicit(sum, memory_order_relaxed) + n;
 
-	__atomic_store_n((uint64_t *)sum, value, __ATOMIC_RELAXED);
+	atomic_store_explicit(sum, value, memory_order_relaxed);
 }
 
 static void note_since(struct leases *leases, size_t zone_id, hp_pfn_t pfn, uint32_t seconds)
 {
-	__atomic_store_n((uint32_t *)&leases->since[zone_id][pfn], seconds, __ATOMIC_RELAXED);
+	atomic_store_explicit(&leases->since[zone_id][pfn], seconds, memory_order_relaxed);
 }
 
 uint64_t leases_age_ms(const struct leases *leases, size_t zone_id, hp_pfn_t pfn)
 {
-	uint64_t since =
-		__atomic_load_n((uint32_t *)&leases->since[zone_id][pfn], __ATOMIC_RELAXED);
+	uint64_t since = atomic_load_explicit(&leases->since[zone_id][pfn], memory_order_relaxed);
 	uint64_t now = (uint64_t)(now_seconds() - leases->start);
 
 	return now > since ? (now - since) * 1000 : 0;

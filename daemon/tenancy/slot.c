@@ -9,12 +9,13 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
+#include "daemon/tenancy/clock.h"
 _Static_assert(HP_SLOTS_MAX <= HP_SLOT_MAX, "a slot's number has to fit the lease word");
 
 struct slots {
@@ -76,7 +77,7 @@ static void set_state(struct slots *slots, struct slot *slot, enum slot_state st
 	assert(transitions[old] & 1 << state);
 	slots->in_state[old]--;
 	slots->in_state[state]++;
-	__atomic_store_n((uint32_t *)&slot->state, state, __ATOMIC_RELEASE);
+	atomic_store_explicit(&slot->state, state, memory_order_release);
 }
 
 /* Under the lock. Return: NULL if all are in use. */
@@ -88,14 +89,6 @@ static struct slot *take_free(struct slots *slots)
 		return NULL;
 	slots->in_state[SLOT_FREE]++;
 	return &slots->slot[++slots->used];
-}
-
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 int slots_open(struct slots *slots, struct tenant *tenant, const struct process *process,
@@ -118,7 +111,7 @@ int slots_open(struct slots *slots, struct tenant *tenant, const struct process 
 		slot->process = *process;
 		memcpy(slot->token, token, sizeof(token));
 		snprintf(slot->name, sizeof(slot->name), "%s", name);
-		slot->opened_ms = now_ms();
+		slot->opened_ms = clock_now_ms();
 		slot->leases = 0;
 		for (size_t i = 0; i < HP_ZONES_MAX; i++)
 			slot->pages[i] = 0;

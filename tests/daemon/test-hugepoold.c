@@ -55,8 +55,7 @@ static void expect_nothing_left(const struct program *program)
 	assert_false(exists(run));
 }
 
-/* --- options and configuration ------------------------------------------------------------------
- */
+/* --- options and configuration ---------------------------------------------------------------- */
 
 static void test_usage(void **state)
 {
@@ -121,8 +120,7 @@ static void test_configuration_mistakes(void **state)
 	expect_nothing_left(program);
 }
 
-/* --- sockets ------------------------------------------------------------------------------------
- */
+/* --- sockets ---------------------------------------------------------------------------------- */
 
 static void test_sockets_and_their_end(void **state)
 {
@@ -368,8 +366,7 @@ static void test_start_at_once(void **state)
 	assert_int_equal(rmdir(strcat(strcpy((char[96]){0}, program->directory), "/run")), 0);
 }
 
-/* --- running out --------------------------------------------------------------------------------
- */
+/* --- running out ------------------------------------------------------------------------------ */
 
 static unsigned long cpu_ticks(pid_t pid)
 {

@@ -40,8 +40,7 @@ static const char config_text[] =
 	"[zone small]\npage-size = 2M\nblock-size = 8M\nsize = 32M\ngrow-nr-hugepages = yes\n"
 	"clean-low = 0\n[default]\nlimit.small = 4\n";
 
-/* --- processes -----------------------------------------------------------------------------------
- */
+/* --- processes -------------------------------------------------------------------------------- */
 
 struct process {
 	pid_t pid;
@@ -183,8 +182,7 @@ static void expect_daemon(uid_t uid, const char *mode)
 		fail_msg("daemon %s: status %d: %s", mode, status, said);
 }
 
-/* --- the machine ---------------------------------------------------------------------------------
- */
+/* --- the machine ------------------------------------------------------------------------------ */
 
 static const char *const numbers[] = {"nr_hugepages", "free_hugepages", "resv_hugepages",
 				      "surplus_hugepages"};
@@ -273,8 +271,7 @@ static void expect_up(unsigned blocks)
 		fail_msg("no \"%s\" in: %s", line, said);
 }
 
-/* --- tests ---------------------------------------------------------------------------------------
- */
+/* --- tests ------------------------------------------------------------------------------------ */
 
 static void test_up_down(void **state)
 {
@@ -542,8 +539,7 @@ static void test_guard_and_client(void **state)
 	close(fd);
 }
 
-/* --- the daemon's side ---------------------------------------------------------------------------
- */
+/* --- the daemon's side ------------------------------------------------------------------------ */
 
 static char *daemon_config;
 
