@@ -12,7 +12,8 @@ struct endpoint;
 
 /*
  * Makes the path's directory if it is missing (mode 0755), locks the path against other processes,
- * takes over what a dead one left there, and listens. type: SOCK_STREAM or SOCK_SEQPACKET. group: NULL for that of the process.
+ * takes over what a dead one left there, and listens. type: SOCK_STREAM or SOCK_SEQPACKET.
+ * group: NULL for that of the process.
  * Return: 0; -EADDRINUSE if somebody living has it; -errno. The reason is logged, and nothing is
  * left behind.
  */

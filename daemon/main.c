@@ -2,8 +2,10 @@
 /*
  * hugepoold: options, exit statuses, and what becomes of signals. From before anything is made until
  * the event loop takes them, the two that end it only pend: whatever was made by then is undone as
- * at any other end. Only waiting for a set-up, which may take long, is broken off by them. Exit 0: stopped by SIGTERM or SIGINT, everything given back; 1: could not run; 2:
- * usage; 78: the configuration cannot be used, and nothing was started or reserved.
+ * at any other end. Only waiting for a set-up, which may take long, is broken off by them.
+ *
+ * Exit 0: stopped by SIGTERM or SIGINT, everything given back; 1: could not run; 2: usage; 78: the
+ * configuration cannot be used, and nothing was started or reserved.
  */
 #include <errno.h>
 #include <getopt.h>

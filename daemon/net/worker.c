@@ -2,9 +2,9 @@
 /*
  * Sessions are dealt out once and stay where they are, so that a worker's structures need no lock.
  * What comes from other threads comes through one eventfd: connections in a list; retired blocks as
- * one word for each block of each zone, so that telling needs no memory and cannot fail. A word that is
- * overwritten before the worker looks loses nothing: the earlier life ended long before the later
- * one could begin.
+ * one word for each block of each zone, so that telling needs no memory and cannot fail. A word
+ * that is overwritten before the worker looks loses nothing: the earlier life ended long before the
+ * later one could begin.
  */
 #include "daemon/net/worker.h"
 

@@ -31,18 +31,13 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Built in: half of each zone, at least one block. */
+/* What is built in is in the defaults by now. */
 static struct config_quota quota_of(const struct config *config, const struct config_tenant *own,
 				    const struct pool_zone *zone)
 {
 	if (own && own->quota[zone->id].given)
 		return own->quota[zone->id];
-	if (config->defaults.quota[zone->id].given)
-		return config->defaults.quota[zone->id];
-	return (struct config_quota){
-		.given = true,
-		.limit_blocks = zone->nr_blocks > 1 ? zone->nr_blocks / 2 : 1,
-	};
+	return config->defaults.quota[zone->id];
 }
 
 /* Return: 0 or -EINVAL; the configuration was checked, so a refusal is worth an error line. */
