@@ -17,8 +17,7 @@
 
 #define PAGE_STRIDE 4096
 
-/* --- callbacks -----------------------------------------------------------------------------------
- */
+/* --- callbacks -------------------------------------------------------------------------------- */
 
 static void on_clean(void *userdata, struct pool_zone *zone)
 {
@@ -54,8 +53,7 @@ static void on_filled(void *userdata, uint64_t online_bytes, uint64_t configured
 	fixture->filled++;
 }
 
-/* --- life ----------------------------------------------------------------------------------------
- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static void print_mistake(void *userdata, const char *message)
 {
@@ -122,8 +120,7 @@ void fixture_sleep_ms(unsigned ms)
 	nanosleep(&time, NULL);
 }
 
-/* --- zones ---------------------------------------------------------------------------------------
- */
+/* --- zones ------------------------------------------------------------------------------------ */
 
 enum hp_block_state fixture_state(struct fixture *fixture, uint32_t block)
 {
@@ -172,8 +169,7 @@ void fixture_check_zone(struct fixture *fixture)
 			hp_zone_check(pool_zone(fixture->pool, z)->zone, print_violation, NULL), 0);
 }
 
-/* --- memory --------------------------------------------------------------------------------------
- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 void fixture_fill(char *memory, size_t bytes, char what)
 {
@@ -201,8 +197,7 @@ bool fixture_is_dead(const volatile char *address)
 	return WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS;
 }
 
-/* --- machine -------------------------------------------------------------------------------------
- */
+/* --- machine ---------------------------------------------------------------------------------- */
 
 static void number_path(char path[static 128], const char *name)
 {
