@@ -20,14 +20,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SETUP_PROGRAM	  "hugepool-setup"
 #define SETUP_ENVIRONMENT "HUGEPOOL_SETUP" /* another path of it, for tests and odd installations */
+
+#define KEEP_INTERVAL_MS 5
+#define KEEP_TIMEOUT_MS	 200
 
 /* --- taking what comes ---------------------------------------------------------------------------
  */
@@ -39,6 +42,19 @@ static struct bound_zone *find_zone(struct pool *pool, const char *name)
 		    pool->zones[z].backing == &backing_hugetlb)
 			return &pool->zones[z];
 	return NULL;
+}
+
+/* "hugepool-setup status" may just be looking whether we have it: that takes no time. */
+static int keep(int fd)
+{
+	const struct timespec interval = {.tv_nsec = KEEP_INTERVAL_MS * 1000000};
+	int r = blockfs_keep(fd);
+
+	for (int ms = 0; r == 1 && ms < KEEP_TIMEOUT_MS; ms += KEEP_INTERVAL_MS) {
+		nanosleep(&interval, NULL);
+		r = blockfs_keep(fd);
+	}
+	return r;
 }
 
 /* Return: 0; -EINVAL (said why) for another geometry; -EBUSY for another daemon's. */
@@ -61,14 +77,12 @@ static int check_directory(const struct pool_zone *zone, uint32_t block, int fd)
 			  zone->block_pages);
 		return -EINVAL;
 	}
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		r = -errno;
-		log_error("block cannot be locked: %s zone=%s block=%u",
-			  r == -EWOULDBLOCK ? "another daemon uses it" : strerror(-r), zone->name,
-			  block);
-		return r == -EWOULDBLOCK ? -EBUSY : r;
-	}
-	return 0;
+	r = keep(fd);
+	if (r == 0)
+		return 0;
+	log_error("block cannot be locked: %s zone=%s block=%u",
+		  r < 0 ? strerror(-r) : "another daemon uses it", zone->name, block);
+	return r < 0 ? r : -EBUSY;
 }
 
 /* directories_fn */

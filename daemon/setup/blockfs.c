@@ -94,9 +94,16 @@ int blockfs_info(int fd, struct blockfs_info *ret)
 
 int blockfs_in_use(int fd)
 {
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+	if (flock(fd, LOCK_SH | LOCK_NB) < 0) /* shared: two who look do not see one another */
 		return errno == EWOULDBLOCK ? 1 : -errno;
 	return flock(fd, LOCK_UN) < 0 ? -errno : 0;
+}
+
+int blockfs_keep(int fd)
+{
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? 1 : -errno;
+	return 0;
 }
 
 int blockfs_empty_file(int fd)

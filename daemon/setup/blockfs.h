@@ -37,6 +37,12 @@ int blockfs_info(int fd, struct blockfs_info *ret);
  */
 int blockfs_in_use(int fd);
 
+/*
+ * Keeps daemons from working with it until fd, of blockfs_open(), is closed. Return: 0, -errno, or 1: a
+ * daemon works with it, or somebody looks whether one does.
+ */
+int blockfs_keep(int fd);
+
 /* Takes every page out of a file. Twice: a fault that races with the first can leave one behind. */
 int blockfs_empty_file(int fd);
 

@@ -6,7 +6,9 @@
  */
 #include "daemon/setup/blockfs.h"
 #include "daemon/setup/commands.h"
+#include "daemon/setup/descriptors.h"
 #include "daemon/setup/hugepages.h"
+#include "daemon/setup/lock.h"
 #include "daemon/setup/namespace.h"
 #include "daemon/setup/record.h"
 
@@ -15,16 +17,32 @@
 #include <string.h>
 #include <unistd.h>
 
-static int refuse_if_used(void *userdata, const char *zone, unsigned block, int fd)
-{
-	int r = blockfs_in_use(fd);
+/* From the look whether daemons use the blocks until there are none, no daemon may begin to. */
+struct kept {
+	int fds[HP_ZONES_MAX * HP_ZONE_BLOCKS_MAX];
+	unsigned nr;
+};
 
-	(void)userdata;
+static int keep_unless_used(void *userdata, const char *zone, unsigned block, int fd)
+{
+	struct kept *kept = userdata;
+	int r = kept->nr < sizeof(kept->fds) / sizeof(kept->fds[0]) ? blockfs_keep(fd) : -E2BIG;
+
+	if (r == 0) {
+		kept->fds[kept->nr++] = fd;
+		return 0;
+	}
 	close(fd);
 	if (r == 1)
 		setup_fail("block %u of zone %s is in use by a daemon: stop it, or use --force",
 			   block, zone);
 	return r == 1 ? -EBUSY : r;
+}
+
+static void let_go(struct kept *kept)
+{
+	while (kept->nr)
+		close(kept->fds[--kept->nr]);
 }
 
 static int wipe(void *userdata, const char *zone, unsigned block, int fd)
@@ -39,7 +57,7 @@ static int wipe(void *userdata, const char *zone, unsigned block, int fd)
 	return 0; /* the others must be */
 }
 
-static int empty_blocks(struct setup_namespace *ns, bool force)
+static int empty_blocks(struct setup_namespace *ns, struct kept *kept, bool force)
 {
 	int r, back;
 
@@ -47,7 +65,7 @@ static int empty_blocks(struct setup_namespace *ns, bool force)
 	if (r < 0)
 		return r;
 	if (!force)
-		r = namespace_for_each_block(refuse_if_used, NULL);
+		r = namespace_for_each_block(keep_unless_used, kept);
 	if (r == 0)
 		r = namespace_for_each_block(wipe, NULL);
 	back = namespace_leave(ns);
@@ -73,13 +91,15 @@ static void tell_surplus(const struct setup_record *record)
 
 static int take_down(struct setup_namespace *ns, struct setup_record *record, bool force)
 {
+	static struct kept kept; /* once, and large */
 	int r;
 
 	r = namespace_is_pinned(ns);
 	if (r == 1)
-		r = empty_blocks(ns, force);
+		r = empty_blocks(ns, &kept, force);
 	if (r == 0)
 		r = namespace_unpin(ns);
+	let_go(&kept); /* which also held the file systems */
 	if (r == 0)
 		r = setup_record_recover(record);
 	if (r == 0)
@@ -87,7 +107,8 @@ static int take_down(struct setup_namespace *ns, struct setup_record *record, bo
 	if (r < 0)
 		return r;
 	tell_surplus(record);
-	return setup_record_remove(record);
+	r = setup_record_remove(record);
+	return r < 0 ? r : lock_setup_remove(record->dirfd);
 }
 
 int setup_down(const struct setup_options *options)
@@ -96,7 +117,8 @@ int setup_down(const struct setup_options *options)
 	struct setup_record record;
 	int r;
 
-	r = namespace_open(&ns, options->config->namespace_path, false, true);
+	descriptors_raise_limit(); /* one for each block */
+	r = namespace_open(&ns, options->config->namespace_path, NAMESPACE_CHANGE);
 	if (r == -ENOENT)
 		return 0;
 	if (r == -EBUSY)

@@ -43,40 +43,58 @@ static int send_block(void *userdata, const char *zone, unsigned block, int fd)
 	return directories_send_consume_fd(userdata, zone, block, fd);
 }
 
-static int send_blocks(struct directories_sender *sender, const char *pin)
+static int send_blocks(struct directories_sender *sender, struct setup_namespace *ns)
 {
-	struct setup_namespace ns;
 	int r;
 
-	r = namespace_open(&ns, pin, false, false);
-	if (r < 0)
-		return r;
-	r = namespace_is_pinned(&ns);
+	r = namespace_is_pinned(ns);
 	if (r == 1)
-		r = namespace_enter(&ns);
+		r = namespace_enter(ns); /* this process ends here: no way back is needed */
 	else if (r == 0)
 		r = -ENOENT;
-	if (r == 0)
-		r = namespace_for_each_block(send_block, sender);
-	namespace_close(&ns); /* this process ends here: no way back is needed */
-	return r;
+	return r < 0 ? r : namespace_for_each_block(send_block, sender);
+}
+
+static int send_end(struct directories_sender *sender, int error)
+{
+	static const char nothing[] = "nothing is set up: run \"hugepool-setup up\"",
+			  changing[] = "another hugepool-setup is at work: try again",
+			  failed[] = "hugepool-setup cannot open the blocks";
+
+	return directories_send_end(sender, error,
+				    error == 0	      ? ""
+				    : error == ENOENT ? nothing
+				    : error == EBUSY  ? changing
+						      : failed);
+}
+
+/* The daemon locks what it is handed, then hangs up. Until then nobody may take it down. */
+static void wait_for_end(int socket)
+{
+	char byte;
+	ssize_t n;
+
+	do
+		n = recv(socket, &byte, sizeof(byte), 0);
+	while (n < 0 && errno == EINTR);
 }
 
 static int serve(const struct config *config, int socket)
 {
 	struct directories_sender sender;
-	int r;
+	struct setup_namespace ns;
+	int opened, r;
 
 	directories_sender_init(&sender, socket);
-	r = send_blocks(&sender, config->namespace_path);
-	if (r == -ENOENT)
-		r = directories_send_end(&sender, ENOENT,
-					 "nothing is set up: run \"hugepool-setup up\"");
-	else if (r < 0)
-		r = directories_send_end(&sender, -r, "hugepool-setup cannot open the blocks");
-	else
-		r = directories_send_end(&sender, 0, "");
+	opened = r = namespace_open(&ns, config->namespace_path, NAMESPACE_USE);
+	if (r == 0)
+		r = send_blocks(&sender, &ns);
+	r = send_end(&sender, -r);
 	directories_sender_deinit(&sender);
+	if (opened == 0) {
+		wait_for_end(socket);
+		namespace_close(&ns);
+	}
 	return r < 0 ? setup_fail("cannot hand out descriptors: %s", strerror(-r)) : 0;
 }
 
@@ -88,7 +106,7 @@ static bool may_ask(const struct config *config, uid_t uid)
 
 	if (uid == 0)
 		return true;
-	if (namespace_open(&ns, config->namespace_path, false, false) < 0)
+	if (namespace_open(&ns, config->namespace_path, NAMESPACE_LOOK) < 0)
 		return false;
 	setup_record_init(&record, ns.dirfd, 0);
 	if (setup_record_load(&record) == 1)
@@ -111,6 +129,7 @@ static void handle(const struct fds *fds, int socket)
 		return;
 	}
 	setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+	setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 	pid = fork();
 	if (pid == 0)
 		_exit(serve(fds->config, socket));

@@ -8,6 +8,7 @@
  */
 #include "daemon/setup/blockfs.h"
 #include "daemon/setup/commands.h"
+#include "daemon/setup/descriptors.h"
 #include "daemon/setup/directories.h"
 #include "daemon/setup/make.h"
 
@@ -16,7 +17,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -49,14 +49,10 @@ static int put_block_consume_fd(void *userdata, uint32_t zone, uint32_t block, i
 static void outlive(void)
 {
 	static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
-	struct rlimit limit;
 
 	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
 		(void)signal(ignored[i], SIG_IGN);
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-		limit.rlim_cur = limit.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &limit);
-	}
+	descriptors_raise_limit();
 }
 
 static int hand_out(struct guard *guard, struct directories_sender *sender)

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The files of sysfs, not of /proc/sys/vm: those know only the default page size.
- *
- * Changing the number is reading, adding and writing; two who do that at once lose one of the two
- * changes. So whoever changes it holds a lock on the file of the machine's number itself, which
- * everybody who could be concerned finds without agreeing on a name.
  */
 #include "daemon/setup/hugepages.h"
 
@@ -14,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 static int open_number(uint64_t page_bytes, int node, const char *name, int flags)
@@ -72,23 +67,6 @@ int hugepages_read(uint64_t page_bytes, int node, struct hugepages_counts *ret)
 	if (r == 0)
 		*ret = counts;
 	return r;
-}
-
-int hugepages_lock(uint64_t page_bytes)
-{
-	int fd = open_number(page_bytes, -1, "nr_hugepages", O_RDONLY);
-
-	if (fd < 0)
-		return fd;
-	while (flock(fd, LOCK_EX) < 0) {
-		int error = errno;
-
-		if (error == EINTR)
-			continue;
-		close(fd);
-		return -error;
-	}
-	return fd;
 }
 
 int hugepages_set(uint64_t page_bytes, int node, uint64_t persistent, uint64_t *ret_persistent)

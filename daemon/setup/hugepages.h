@@ -18,13 +18,8 @@ struct hugepages_counts {
 int hugepages_read(uint64_t page_bytes, int node, struct hugepages_counts *ret);
 
 /*
- * Keeps other hugepool-setup processes from changing the number of this page size, until the
- * descriptor is closed. May wait for them. Return: descriptor or -errno.
- */
-int hugepages_lock(uint64_t page_bytes);
-
-/*
  * Asks the kernel for this many persistent (not surplus) pages and reads back what it did: the
- * kernel takes a number it cannot reach without a word. The lock is held. Return: 0 or -errno.
+ * kernel takes a number it cannot reach without a word. lock_page_size() is held, since two who read,
+ * add and write at once lose one of the two changes. Return: 0 or -errno.
  */
 int hugepages_set(uint64_t page_bytes, int node, uint64_t persistent, uint64_t *ret_persistent);

@@ -12,6 +12,7 @@
 
 #include "daemon/setup/blockfs.h"
 #include "daemon/setup/hugepages.h"
+#include "daemon/setup/lock.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -36,7 +37,10 @@ struct making {
 	struct make_outcome *outcome;
 	struct group groups[HP_ZONES_MAX];
 	uint32_t nr_groups;
-	int locks[HP_ZONES_MAX]; /* one for each page size */
+	struct {
+		uint64_t page_bytes;
+		int fd;
+	} locks[HP_ZONES_MAX]; /* one for each page size, ascending */
 	uint32_t nr_locks;
 };
 
@@ -96,28 +100,41 @@ static void count_wanted(struct making *making)
 	}
 }
 
+/* The smallest page size above this one that zones are of; 0: none. */
+static uint64_t next_page_size(const struct making *making, uint64_t page_bytes)
+{
+	uint64_t next = 0;
+
+	for (uint32_t g = 0; g < making->nr_groups; g++) {
+		uint64_t size = making->groups[g].page_bytes;
+
+		if (size > page_bytes && (!next || size < next))
+			next = size;
+	}
+	return next;
+}
+
+/* In one order for all set-ups, whatever the order of their zones: two cannot wait for one another. */
 static int lock_page_sizes(struct making *making)
 {
-	for (uint32_t g = 0; g < making->nr_groups; g++) {
-		bool known = false;
-		int fd;
+	uint64_t page_bytes = 0;
 
-		for (uint32_t i = 0; i < g; i++)
-			known |= making->groups[i].page_bytes == making->groups[g].page_bytes;
-		if (known)
-			continue;
-		fd = hugepages_lock(making->groups[g].page_bytes);
+	while ((page_bytes = next_page_size(making, page_bytes))) {
+		int fd = lock_page_size(page_bytes);
+
 		if (fd < 0)
 			return fd;
-		making->locks[making->nr_locks++] = fd;
+		making->locks[making->nr_locks].page_bytes = page_bytes;
+		making->locks[making->nr_locks++].fd = fd;
 	}
 	return 0;
 }
 
 static void unlock_page_sizes(struct making *making)
 {
-	while (making->nr_locks)
-		close(making->locks[--making->nr_locks]);
+	for (; making->nr_locks; making->nr_locks--)
+		unlock_page_size_consume_fd(making->locks[making->nr_locks - 1].page_bytes,
+					    making->locks[making->nr_locks - 1].fd);
 }
 
 /* What zones of single nodes will take out of the machine's free pages. */

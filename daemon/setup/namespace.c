@@ -11,6 +11,7 @@
 #include "daemon/setup/namespace.h"
 
 #include "daemon/setup/blockfs.h"
+#include "daemon/setup/lock.h"
 #include "proto/limits.h"
 
 #include <dirent.h>
@@ -33,25 +34,26 @@
 #define NSFS_SUPER_MAGIC 0x6e736673
 #define PIN_STACK_MAX	 8
 
-int namespace_open(struct setup_namespace *ret, const char *pin, bool create, bool lock)
+int namespace_open(struct setup_namespace *ret, const char *pin, enum namespace_use use)
 {
 	char copy[PATH_MAX];
+	int r = 0;
 
 	if ((size_t)snprintf(ret->pin, sizeof(ret->pin), "%s", pin) >= sizeof(ret->pin))
 		return -ENAMETOOLONG;
 	memcpy(copy, ret->pin, sizeof(copy));
 	(void)snprintf(ret->directory, sizeof(ret->directory), "%s", dirname(copy));
-	ret->home = -1;
-	if (create && mkdir(ret->directory, 0755) < 0 && errno != EEXIST)
+	ret->home = ret->lock = -1;
+	if (use == NAMESPACE_CREATE && mkdir(ret->directory, 0755) < 0 && errno != EEXIST)
 		return -errno;
 	ret->dirfd = open(ret->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (ret->dirfd < 0)
 		return -errno;
-	if (lock && flock(ret->dirfd, LOCK_EX | LOCK_NB) < 0) {
-		int error = errno;
-
+	if (use != NAMESPACE_LOOK)
+		r = lock_setup(ret->dirfd, use == NAMESPACE_USE ? LOCK_SH : LOCK_EX, &ret->lock);
+	if (r) {
 		close(ret->dirfd);
-		return error == EWOULDBLOCK ? -EBUSY : -error;
+		return r == LOCK_BUSY ? -EBUSY : r;
 	}
 	return 0;
 }
@@ -61,6 +63,8 @@ void namespace_close(struct setup_namespace *ns)
 	close(ns->dirfd);
 	if (ns->home >= 0)
 		close(ns->home);
+	if (ns->lock >= 0)
+		close(ns->lock);
 }
 
 int namespace_is_pinned(const struct setup_namespace *ns)
@@ -209,7 +213,11 @@ int namespace_enter(struct setup_namespace *ns)
 		ns->home = -1;
 		return r;
 	}
-	return chdir(ns->directory) < 0 ? -errno : 0;
+	if (chdir(ns->directory) == 0)
+		return 0;
+	r = -errno;
+	(void)namespace_leave(ns);
+	return r;
 }
 
 int namespace_leave(struct setup_namespace *ns)

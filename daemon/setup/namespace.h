@@ -7,19 +7,26 @@
 #pragma once
 
 #include <limits.h>
-#include <stdbool.h>
 
 struct setup_namespace {
 	char pin[PATH_MAX], directory[PATH_MAX];
-	int dirfd; /* the host's directory of the pin, where the record is; locked */
+	int dirfd; /* the host's directory of the pin, where the record and the lock are */
+	int lock;  /* see lock_setup(); -1: none is held */
 	int home;  /* the namespace we came from, while inside; -1: outside */
 };
 
+enum namespace_use {
+	NAMESPACE_LOOK,	  /* whatever others do to it */
+	NAMESPACE_USE,	  /* it stays as it is meanwhile; many can */
+	NAMESPACE_CHANGE, /* alone */
+	NAMESPACE_CREATE, /* alone, and its directory is made if it is missing */
+};
+
 /*
- * Opens the directory of the pin (makes it if create) and locks it against other setup processes if
- * lock. Return: 0; -ENOENT: there is none; -EBUSY: another one is at work; -errno.
+ * Opens the directory of the pin. Return: 0; -ENOENT: there is none; -EBUSY: another hugepool-setup is
+ * at work on it; -errno.
  */
-int namespace_open(struct setup_namespace *ret, const char *pin, bool create, bool lock);
+int namespace_open(struct setup_namespace *ret, const char *pin, enum namespace_use use);
 void namespace_close(struct setup_namespace *ns);
 
 /* Return: 1, 0 or -errno. */
@@ -30,7 +37,7 @@ int namespace_create(const struct setup_namespace *ns);
 
 /*
  * Takes the calling process, which must have one thread, into it; the current directory is then that
- * of the zones. And back. Return: 0 or -errno.
+ * of the zones. And back. Return: 0 or -errno, of namespace_enter() with everything as it was.
  */
 int namespace_enter(struct setup_namespace *ns);
 int namespace_leave(struct setup_namespace *ns);

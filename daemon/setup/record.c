@@ -6,6 +6,7 @@
 #include "daemon/setup/record.h"
 
 #include "daemon/setup/hugepages.h"
+#include "daemon/setup/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -188,11 +189,11 @@ static int book_interrupted(struct setup_change *change)
 	uint64_t now;
 	int lock, r;
 
-	lock = hugepages_lock(change->page_bytes);
+	lock = lock_page_size(change->page_bytes);
 	if (lock < 0)
 		return lock;
 	r = hugepages_read(change->page_bytes, change->node, &counts);
-	close(lock);
+	unlock_page_size_consume_fd(change->page_bytes, lock);
 	if (r < 0)
 		return r;
 	now = counts.total - counts.surplus;
@@ -307,12 +308,12 @@ int setup_record_take_off(struct setup_record *record)
 
 		if (!change->added)
 			continue;
-		lock = hugepages_lock(change->page_bytes);
+		lock = lock_page_size(change->page_bytes);
 		r = lock < 0 ? lock
 			     : setup_record_change(record, change->page_bytes, change->node,
 						   -(int64_t)change->added, &moved);
 		if (lock >= 0)
-			close(lock);
+			unlock_page_size_consume_fd(change->page_bytes, lock);
 		if (r < 0 && first == 0)
 			first = r;
 	}

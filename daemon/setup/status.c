@@ -139,6 +139,9 @@ static int print_text(const struct status *status)
 
 	if (!status->pinned)
 		(void)printf("not set up: no namespace at %s\n", status->ns.pin);
+	else if (!status->recorded)
+		(void)printf("set up, but for whom is not recorded: namespace %s\n",
+			     status->ns.pin);
 	else
 		(void)printf("set up for uid %u: namespace %s\n", status->record.uid,
 			     status->ns.pin);
@@ -165,7 +168,7 @@ int setup_status(const struct setup_options *options)
 	static struct status status; /* once, and large */
 	int r;
 
-	r = namespace_open(&status.ns, options->config->namespace_path, false, false);
+	r = namespace_open(&status.ns, options->config->namespace_path, NAMESPACE_LOOK);
 	if (r < 0 && r != -ENOENT)
 		return setup_fail("%s: %s", options->config->namespace_path, strerror(-r));
 	if (r == 0) {

@@ -134,7 +134,7 @@ int setup_up(const struct setup_options *options)
 		setup_warn("no zone with backing = hugetlb: nothing to set up");
 		return 0;
 	}
-	r = namespace_open(&up.ns, options->config->namespace_path, true, true);
+	r = namespace_open(&up.ns, options->config->namespace_path, NAMESPACE_CREATE);
 	if (r == -EBUSY)
 		return setup_fail("another hugepool-setup is at work in %s", up.ns.directory);
 	if (r < 0)

@@ -8,6 +8,8 @@
  */
 #include "tests/daemon/pool-fixture.h"
 
+#include "daemon/setup/directories.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -19,7 +21,9 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +35,7 @@
 #define NR_PAGES    (BLOCK_PAGES * NR_BLOCKS)
 #define NR_HELD	    24
 #define STEPS_MAX   200
+#define PAGES_LOCK  "/run/hugepool-2048kB.lock"
 
 static const char *setup_program, *shim;
 static char directory[64], config_path[96], socket_path[96];
@@ -273,6 +278,15 @@ static void expect_up(unsigned blocks)
 
 /* --- tests ------------------------------------------------------------------------------------ */
 
+static int count_block(void *userdata, const char *zone, uint32_t block, int fd)
+{
+	(void)zone;
+	(void)block;
+	close(fd);
+	++*(unsigned *)userdata;
+	return 0;
+}
+
 static void test_up_down(void **state)
 {
 	const uint64_t up[4] = {before[0] + NR_PAGES, before[1] + NR_PAGES, before[2] + NR_PAGES,
@@ -401,6 +415,154 @@ static void test_unprivileged_daemon(void **state)
 	assert_int_equal(fixture_hugepages("free_hugepages"), before[1] + NR_PAGES);
 	stop(&fds, SIGTERM);
 	assert_int_equal(access(socket_path, F_OK), -1);
+	expect_setup(0, "down", NULL, NULL);
+}
+
+/* Locked by a process of this user; stop() lets go. */
+static struct process start_locker(uid_t uid, const char *path)
+{
+	const char *const argv[] = {
+		"/usr/bin/flock", "-F", path, "sh", "-c", "echo locked; exec sleep 60", NULL};
+	struct process process = start(NULL, uid, argv);
+
+	expect_line(&process, "locked");
+	return process;
+}
+
+/* Whoever may read sysfs and the directory of the pin may lock them: that is to hold up nobody. */
+static void test_locks_of_others(void **state)
+{
+	static const char number[] = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+	struct process of_number, of_directory;
+	char path[96];
+
+	(void)state;
+	expect_setup(0, "up", NULL, NULL);
+	snprintf(path, sizeof(path), "%s/run", directory);
+	of_number = start_locker(OTHER_UID, number);
+	of_directory = start_locker(OTHER_UID, path);
+	expect_setup(0, "down", NULL, NULL);
+	expect_setup(0, "up", NULL, NULL);
+	expect_setup(0, "down", NULL, NULL);
+	stop(&of_directory, SIGKILL);
+	stop(&of_number, SIGKILL);
+}
+
+/* Another set-up of ours at work: the lock is named, and "up" goes on when it is free. */
+static void test_locks_of_ours(void **state)
+{
+	const char *const argv[] = {setup_program, "--config", config_path, "up", NULL};
+	struct process locker, up;
+	char path[96];
+	int fd;
+
+	(void)state;
+	fd = open(PAGES_LOCK, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	locker = start_locker(0, PAGES_LOCK);
+	up = start(NULL, 0, argv);
+	expect_line(&up, "hugepool-setup: warning: waiting for " PAGES_LOCK);
+	stop(&locker, SIGKILL);
+	assert_int_equal(finish(&up, said, sizeof(said)), 0);
+
+	snprintf(path, sizeof(path), "%s/run/setup.lock", directory);
+	locker = start_locker(0, path);
+	expect_setup(1, "down", NULL, NULL);
+	assert_non_null(strstr(said, "another hugepool-setup is at work"));
+	stop(&locker, SIGKILL);
+	expect_setup(0, "down", NULL, NULL);
+	assert_int_equal(access(PAGES_LOCK, F_OK), -1);
+}
+
+/* Page sizes are locked in their order, whatever that of the zones: of two, none waits for the other. */
+static void test_lock_order(void **state)
+{
+	const char *const argv[] = {setup_program, "guard", NULL};
+	struct setup_plan plan = {.nr_zones = 2,
+				  .zones = {{.name = "large",
+					     .page_bytes = 512 * PAGE_BYTES,
+					     .node = -1,
+					     .block_bytes = 512 * PAGE_BYTES,
+					     .nr_blocks = 1},
+					    {.name = "small",
+					     .page_bytes = PAGE_BYTES,
+					     .node = -1,
+					     .block_bytes = PAGE_BYTES,
+					     .nr_blocks = 1}}};
+	struct process locker, guard;
+	int fd, sockets[2], saved;
+
+	(void)state;
+	fd = open(PAGES_LOCK, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	locker = start_locker(0, PAGES_LOCK);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
+	saved = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+	dup2(sockets[1], STDIN_FILENO);
+	guard = start(NULL, 0, argv);
+	dup2(saved, STDIN_FILENO);
+	close(saved);
+	close(sockets[1]);
+	assert_int_equal(directories_send_plan(sockets[0], &plan), 0);
+	expect_line(&guard, "hugepool-setup: warning: waiting for " PAGES_LOCK);
+	assert_int_equal(access("/run/hugepool-1048576kB.lock", F_OK), -1);
+	close(sockets[0]);
+	stop(&locker, SIGKILL);
+	finish(&guard, said, sizeof(said));
+}
+
+/* Blocks that were handed out are safe from "down" until the daemon has locked them, and hung up. */
+static void test_handed_out(void **state)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char text[DIRECTORIES_TEXT_MAX], path[96];
+	struct process fds, locker;
+	unsigned blocks = 0;
+	int socket_fd;
+
+	(void)state;
+	expect_setup(0, "up", NULL, NULL);
+	fds = start_fds();
+	strcpy(address.sun_path, socket_path);
+	socket_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(socket_fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(directories_receive(socket_fd, count_block, &blocks, text), 0);
+	assert_int_equal(blocks, NR_BLOCKS);
+	expect_setup(1, "down", NULL, NULL);
+	assert_non_null(strstr(said, "another hugepool-setup is at work"));
+	close(socket_fd);
+
+	snprintf(path, sizeof(path), "%s/run/setup.lock", directory);
+	locker = start_locker(0, path); /* waits for the end of the one before */
+	expect_daemon(0, "changing");
+	stop(&locker, SIGKILL);
+	stop(&fds, SIGTERM);
+	expect_setup(0, "down", NULL, NULL);
+}
+
+/* Somebody looks at a block, for a moment, just when a daemon wants it. */
+static void test_status_and_daemon(void **state)
+{
+	const char *const argv[] = {"/bin/sh",
+				    "-c",
+				    "\"$0\" --config \"$1\" status; echo looking; while "
+				    "\"$0\" --config \"$1\" status >/dev/null; do :; done",
+				    setup_program,
+				    config_path,
+				    NULL};
+	struct process fds, status;
+
+	(void)state;
+	expect_setup(0, "up", NULL, NULL);
+	fds = start_fds();
+	status = start(NULL, 0, argv);
+	expect_line(&status, "looking");
+	for (int i = 0; i < 10; i++)
+		expect_daemon(0, "again");
+	stop(&status, SIGKILL);
+	stop(&fds, SIGTERM);
 	expect_setup(0, "down", NULL, NULL);
 }
 
@@ -632,6 +794,12 @@ static void busy(void **state)
 	expect_error(-EBUSY);
 }
 
+static void changing(void **state)
+{
+	(void)state;
+	expect_error(-EBUSY);
+}
+
 static void not_up(void **state)
 {
 	(void)state;
@@ -641,11 +809,9 @@ static void not_up(void **state)
 static int run_daemon(const char *mode, const char *path)
 {
 	const struct CMUnitTest modes[] = {
-		cmocka_unit_test(serve),
-		cmocka_unit_test(again),
-		cmocka_unit_test(refused),
-		cmocka_unit_test(busy),
-		{"not-up", not_up, NULL, NULL, NULL},
+		cmocka_unit_test(serve),    cmocka_unit_test(again),
+		cmocka_unit_test(refused),  cmocka_unit_test(busy),
+		cmocka_unit_test(changing), {"not-up", not_up, NULL, NULL, NULL},
 	};
 	static char text[2048];
 	FILE *file = fopen(path, "re");
@@ -679,6 +845,11 @@ int main(int argc, char **argv)
 		TEST(test_fds_of_another),
 		TEST(test_fds_before_up),
 		TEST(test_killed_up),
+		TEST(test_locks_of_others),
+		TEST(test_locks_of_ours),
+		TEST(test_lock_order),
+		TEST(test_handed_out),
+		TEST(test_status_and_daemon),
 		TEST(test_killed_down),
 		TEST(test_guard),
 		TEST(test_guard_and_client),
