@@ -26,8 +26,7 @@
 #define DEFAULT_IDLE_DELAY_MS 10000
 #define DEFAULT_RECYCLERS_MAX 4
 
-/* --- [daemon] ------------------------------------------------------------------------------------
- */
+/* --- [daemon] --------------------------------------------------------------------------------- */
 
 static void default_string(char **field, const char *value)
 {
@@ -62,8 +61,7 @@ static void daemon_defaults(struct config_draft *draft)
 		config->idle_delay_ms = DEFAULT_IDLE_DELAY_MS;
 }
 
-/* --- zones ---------------------------------------------------------------------------------------
- */
+/* --- zones ------------------------------------------------------------------------------------ */
 
 static uint32_t nr_blocks(const struct config_zone *zone)
 {
@@ -311,8 +309,7 @@ static bool check_zone(struct config_draft *draft, size_t z)
 	return true;
 }
 
-/* --- tenants -------------------------------------------------------------------------------------
- */
+/* --- tenants ---------------------------------------------------------------------------------- */
 
 static void check_tenant(struct config_draft *draft, size_t t)
 {

@@ -131,8 +131,7 @@ void config_mistake(struct config_draft *draft, struct config_place place, const
 	draft->report(draft->userdata, message);
 }
 
-/* --- sections ------------------------------------------------------------------------------------
- */
+/* --- sections --------------------------------------------------------------------------------- */
 
 static size_t find_zone(const struct config *config, const char *name)
 {
@@ -256,8 +255,7 @@ static void open_section(struct reader *reader, char *line)
 	}
 }
 
-/* --- keys ----------------------------------------------------------------------------------------
- */
+/* --- keys ------------------------------------------------------------------------------------- */
 
 static bool is_prefix(const struct key *key)
 {
@@ -437,8 +435,7 @@ static int on_key(void *userdata, const char *section, const char *name, const c
 	return 1;
 }
 
-/* --- files ---------------------------------------------------------------------------------------
- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static void skip_rest_of_line(FILE *file)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Filled by looking at the clock when it is asked, never by a timer. Times are cut off before they
- * are multiplied, so that nothing overflows after a long sleep.
+ * Filled by looking at the clock when it is asked, never by a timer. It is counted in floating point,
+ * so that nothing overflows after a long sleep.
  */
 #include "daemon/pool/budget.h"
 

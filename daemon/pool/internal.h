@@ -119,8 +119,7 @@ static inline struct bound_zone *bound_zone(struct pool_zone *zone)
 	return (struct bound_zone *)((char *)zone - offsetof(struct bound_zone, public));
 }
 
-/* --- life.c --------------------------------------------------------------------------------------
- */
+/* --- life.c ----------------------------------------------------------------------------------- */
 
 /* Checked against the table of transitions. Lock held. */
 void life_set_stage(struct pool_block *block, enum block_stage stage, const char *reason);
@@ -131,8 +130,7 @@ void life_set_stage(struct pool_block *block, enum block_stage stage, const char
  */
 uint64_t life_advance(struct recycler *recycler, struct pool_block *block);
 
-/* --- recycler.c ----------------------------------------------------------------------------------
- */
+/* --- recycler.c ------------------------------------------------------------------------------- */
 
 /* Around calls that a client can hold up: a recycler that is in one for too long is replaced. */
 void recycler_begin_wait(struct recycler *recycler);
@@ -147,16 +145,14 @@ void recycler_watch(struct pool *pool, uint64_t now_ns, uint64_t *next_ns);
 /* Waits for all; pool.stopping is set. No lock held. */
 void recycler_join_all(struct pool *pool);
 
-/* --- keeper.c ------------------------------------------------------------------------------------
- */
+/* --- keeper.c --------------------------------------------------------------------------------- */
 
 int keeper_start(struct pool *pool);
 void keeper_join(struct pool *pool); /* pool.stopping is set */
 void keeper_kick(struct pool *pool); /* looks at once; from any thread, never waits */
 void keeper_wake_by(struct pool *pool, uint64_t when_ns); /* lock held */
 
-/* --- source.c ------------------------------------------------------------------------------------
- */
+/* --- source.c --------------------------------------------------------------------------------- */
 
 /* Finds the memory of zones of huge pages. Return: 0 or -errno, the reason logged. */
 int source_open(struct pool *pool);

@@ -20,8 +20,7 @@
 #define MILLISECOND_NS	 UINT64_C(1000000)
 #define NEVER		 UINT64_MAX
 
-/* --- waking --------------------------------------------------------------------------------------
- */
+/* --- waking ----------------------------------------------------------------------------------- */
 
 void keeper_kick(struct pool *pool)
 {
@@ -79,8 +78,7 @@ void pool_owner_idle(struct pool *pool, uint32_t owner, bool idle)
 	pool_poke(pool);
 }
 
-/* --- looking at a zone ---------------------------------------------------------------------------
- */
+/* --- looking at a zone ------------------------------------------------------------------------ */
 
 static void give_to_recyclers(struct pool_block *block)
 {
@@ -296,8 +294,7 @@ static uint64_t scan_zones(struct pool *pool, uint64_t now_ns)
 	return scan.next_ns;
 }
 
-/* --- the thread ----------------------------------------------------------------------------------
- */
+/* --- the thread ------------------------------------------------------------------------------- */
 
 static void move_due(struct pool *pool, uint64_t now_ns, uint64_t *next_ns)
 {

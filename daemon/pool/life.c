@@ -83,8 +83,7 @@ static uint64_t try_again_after_error(struct pool_block *block, const char *what
 	return try_again(block, reason);
 }
 
-/* --- steps: 0 and on with the next one, or how long to wait --------------------------------------
- */
+/* --- steps: 0 and on with the next one, or how long to wait ----------------------------------- */
 
 /* What INSPECT and the log say of a zone whose recycling is held; "" when it goes on. */
 static void note_held(struct bound_zone *zone, const char held[static BACKING_REASON_MAX])

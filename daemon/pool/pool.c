@@ -37,8 +37,7 @@ uint64_t pool_now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec + 1;
 }
 
-/* --- zones ---------------------------------------------------------------------------------------
- */
+/* --- zones ------------------------------------------------------------------------------------ */
 
 /*
  * The memories of a zone. Both are anonymous: what is in them ends with the daemon. The durable one is
@@ -149,8 +148,7 @@ static void free_zone(struct bound_zone *zone)
 	pthread_mutex_destroy(&zone->open_lock);
 }
 
-/* --- life of the pool ----------------------------------------------------------------------------
- */
+/* --- life of the pool ------------------------------------------------------------------------- */
 
 static bool needs_huge_pages(const struct pool *pool)
 {
@@ -310,8 +308,7 @@ struct pool *pool_free(struct pool *pool)
 	return NULL;
 }
 
-/* --- what others ask -----------------------------------------------------------------------------
- */
+/* --- what others ask -------------------------------------------------------------------------- */
 
 size_t pool_nr_zones(const struct pool *pool)
 {

@@ -98,8 +98,7 @@ void pool_refresh_owner(struct pool_zone *zone, uint32_t owner, uint32_t blocks)
 /* An owner has no session any more (idle blocks go after idle-delay), or has one again. */
 void pool_owner_idle(struct pool *pool, uint32_t owner, bool idle);
 
-/* --- looking -------------------------------------------------------------------------------------
- */
+/* --- looking ---------------------------------------------------------------------------------- */
 
 struct pool_zone_info {
 	uint64_t recycles;     /* blocks made clean since start */

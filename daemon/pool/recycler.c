@@ -19,8 +19,7 @@
 #define STUCK_NS	  (50 * UINT64_C(1000000))
 #define THREAD_STACK_SIZE (256 * 1024)
 
-/* --- picking -------------------------------------------------------------------------------------
- */
+/* --- picking ---------------------------------------------------------------------------------- */
 
 static uint32_t owner_of(const struct pool_block *block)
 {
@@ -78,8 +77,7 @@ static struct pool_block *pick(struct pool *pool, uint32_t *ret_owner)
 	return NULL;
 }
 
-/* --- the thread ----------------------------------------------------------------------------------
- */
+/* --- the thread ------------------------------------------------------------------------------- */
 
 /* The first filling is over when every block has come to a result. Lock held; drops it meanwhile. */
 static void note_tried(struct pool *pool, struct pool_block *block)
@@ -196,8 +194,7 @@ int recycler_start(struct pool *pool)
 	return r;
 }
 
-/* --- watching ------------------------------------------------------------------------------------
- */
+/* --- watching --------------------------------------------------------------------------------- */
 
 void recycler_begin_wait(struct recycler *recycler)
 {

@@ -32,8 +32,7 @@
 #define KEEP_INTERVAL_MS 5
 #define KEEP_TIMEOUT_MS	 200
 
-/* --- taking what comes ---------------------------------------------------------------------------
- */
+/* --- taking what comes ------------------------------------------------------------------------ */
 
 static struct bound_zone *find_zone(struct pool *pool, const char *name)
 {
@@ -124,8 +123,7 @@ static int receive(struct pool *pool, int socket)
 	return r;
 }
 
-/* --- the server of a set-up ----------------------------------------------------------------------
- */
+/* --- the server of a set-up ------------------------------------------------------------------- */
 
 /* Only root may tell us what our memory is. */
 static int check_server(int socket, const char *path)
@@ -168,8 +166,7 @@ static int connect_server(const char *path)
 	return fd;
 }
 
-/* --- a guard of our own --------------------------------------------------------------------------
- */
+/* --- a guard of our own ----------------------------------------------------------------------- */
 
 /* Beside our own program, or where it is installed. */
 static int find_setup_program(char *ret, size_t size)
@@ -273,8 +270,7 @@ void source_close(struct pool *pool)
 	waitpid(pool->guard_pid, NULL, 0);
 }
 
-/* --- both ----------------------------------------------------------------------------------------
- */
+/* --- both ------------------------------------------------------------------------------------- */
 
 int source_open(struct pool *pool)
 {

@@ -69,8 +69,7 @@ static void close_all(const int *fds, size_t nr)
 		close(fds[i]);
 }
 
-/* --- sending -------------------------------------------------------------------------------------
- */
+/* --- sending ---------------------------------------------------------------------------------- */
 
 void directories_sender_init(struct directories_sender *sender, int socket)
 {
@@ -153,8 +152,7 @@ int directories_receive_plan(int socket, struct setup_plan *ret)
 	return 0;
 }
 
-/* --- receiving -----------------------------------------------------------------------------------
- */
+/* --- receiving -------------------------------------------------------------------------------- */
 
 /*
  * A descriptor that is readable while SIGTERM or SIGINT pends, if they are blocked: whoever has them

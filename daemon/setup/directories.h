@@ -12,8 +12,7 @@
 #define DIRECTORIES_TEXT_MAX	512
 #define DIRECTORIES_TIMEOUT_SEC 30 /* for one message, either way */
 
-/* --- the side of hugepool-setup ------------------------------------------------------------------
- */
+/* --- the side of hugepool-setup --------------------------------------------------------------- */
 
 struct directories_sender {
 	int socket;			/* borrowed */
@@ -41,8 +40,7 @@ void directories_sender_deinit(struct directories_sender *sender);
 /* Return: 0, -EPROTO for nonsense or another version, -ECONNRESET at the end of the stream, -errno. */
 int directories_receive_plan(int socket, struct setup_plan *ret);
 
-/* --- the side of hugepoold ------------------------------------------------------------------------
- */
+/* --- the side of hugepoold -------------------------------------------------------------------- */
 
 int directories_send_plan(int socket, const struct setup_plan *plan);
 

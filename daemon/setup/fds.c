@@ -35,8 +35,7 @@ struct fds {
 	bool activated;
 };
 
-/* --- one request ---------------------------------------------------------------------------------
- */
+/* --- one request ------------------------------------------------------------------------------ */
 
 static int send_block(void *userdata, const char *zone, unsigned block, int fd)
 {
@@ -139,8 +138,7 @@ static void handle(const struct fds *fds, int socket)
 		waitpid(pid, NULL, 0);
 }
 
-/* --- the socket ----------------------------------------------------------------------------------
- */
+/* --- the socket ------------------------------------------------------------------------------- */
 
 /* 0: not activated. As sd_listen_fds(3) describes it. */
 static int activation_fd(void)

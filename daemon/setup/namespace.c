@@ -76,8 +76,7 @@ int namespace_is_pinned(const struct setup_namespace *ns)
 	return fs.f_type == NSFS_SUPER_MAGIC;
 }
 
-/* --- making --------------------------------------------------------------------------------------
- */
+/* --- making ----------------------------------------------------------------------------------- */
 
 /* In the child: a namespace of its own with an empty place for the blocks. */
 static int build(const char *directory, int cpu)
@@ -194,8 +193,7 @@ int namespace_unpin(const struct setup_namespace *ns)
 	return -ELOOP;
 }
 
-/* --- being inside --------------------------------------------------------------------------------
- */
+/* --- being inside ----------------------------------------------------------------------------- */
 
 int namespace_enter(struct setup_namespace *ns)
 {

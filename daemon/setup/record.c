@@ -47,8 +47,7 @@ static int read_boot_id(char ret[static BOOT_ID_BYTES])
 	return 0;
 }
 
-/* --- file ----------------------------------------------------------------------------------------
- */
+/* --- file ------------------------------------------------------------------------------------- */
 
 static json_t *change_to_json(const struct setup_change *change)
 {
@@ -250,8 +249,7 @@ int setup_record_recover(struct setup_record *record)
 	return 0;
 }
 
-/* --- changes -------------------------------------------------------------------------------------
- */
+/* --- changes ---------------------------------------------------------------------------------- */
 
 static struct setup_change *find_change(struct setup_record *record, uint64_t page_bytes, int node)
 {

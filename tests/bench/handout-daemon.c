@@ -60,8 +60,7 @@ static struct {
 
 static cpu_set_t everywhere;
 
-/* --- pages ---------------------------------------------------------------------------------------
- */
+/* --- pages ------------------------------------------------------------------------------------ */
 
 static long nr_hugepages(void)
 {
@@ -108,8 +107,7 @@ static _Noreturn void skip(const char *why)
 	exit(EXIT_SKIPPED);
 }
 
-/* --- the keeper ----------------------------------------------------------------------------------
- */
+/* --- the keeper ------------------------------------------------------------------------------- */
 
 static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *at)
 {
@@ -212,8 +210,7 @@ static void start_keeper(void)
 	stage.daemon = hear().daemon;
 }
 
-/* --- the daemon ----------------------------------------------------------------------------------
- */
+/* --- the daemon ------------------------------------------------------------------------------- */
 
 static void write_config(void)
 {
@@ -282,8 +279,7 @@ void stage_wait_clean(void)
 	bench_die(daemon.revents ? "hugepoold has ended" : "the zone does not get clean");
 }
 
-/* --- begin and end -------------------------------------------------------------------------------
- */
+/* --- begin and end ---------------------------------------------------------------------------- */
 
 static bool has_memory(const char *name, const struct stage_shape *shape)
 {
@@ -385,8 +381,7 @@ pid_t stage_daemon(void)
 	return stage.daemon;
 }
 
-/* --- places --------------------------------------------------------------------------------------
- */
+/* --- places ----------------------------------------------------------------------------------- */
 
 static void place(pid_t thread, const cpu_set_t *set)
 {

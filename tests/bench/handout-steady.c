@@ -39,8 +39,7 @@ struct steady {
 	struct tenant tenants[TENANTS];
 };
 
-/* --- a tenant's process --------------------------------------------------------------------------
- */
+/* --- a tenant's process ----------------------------------------------------------------------- */
 
 static int cycle(struct hugepool *pool)
 {
@@ -79,8 +78,7 @@ static _Noreturn void be_tenant(uid_t uid, int order, int answer)
 	_exit(r == 0 ? 0 : TENANT_FAILED);
 }
 
-/* --- the two of them -----------------------------------------------------------------------------
- */
+/* --- the two of them -------------------------------------------------------------------------- */
 
 static void tenant_begin(struct tenant *tenant, uid_t uid)
 {
@@ -123,8 +121,7 @@ static void tenant_end(struct tenant *tenant)
 		bench_die("a tenant has failed");
 }
 
-/* --- the case ------------------------------------------------------------------------------------
- */
+/* --- the case --------------------------------------------------------------------------------- */
 
 static double cpu_seconds(clockid_t clock)
 {

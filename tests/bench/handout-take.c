@@ -36,8 +36,7 @@ struct handout {
 	unsigned baseline_samples;
 };
 
-/* --- the product ---------------------------------------------------------------------------------
- */
+/* --- the product ------------------------------------------------------------------------------ */
 
 static struct hugepool *open_pool(void)
 {
@@ -158,8 +157,7 @@ static double take_dirty(const void *context, int cpu)
 	return bench_median(samples, SAMPLES_MAX);
 }
 
-/* --- the baselines -------------------------------------------------------------------------------
- */
+/* --- the baselines ---------------------------------------------------------------------------- */
 
 /* Return: how long one took, ns; what was made is gone again. */
 typedef uint64_t (*baseline_fn)(uint64_t bytes);
@@ -234,8 +232,7 @@ static double round_memfd(const void *context, int cpu)
 	return baseline_round(context, cpu, one_memfd);
 }
 
-/* --- cases ---------------------------------------------------------------------------------------
- */
+/* --- cases ------------------------------------------------------------------------------------ */
 
 #define BASELINE(name, fn)                             \
 	{                                              \
@@ -348,8 +345,7 @@ void case_handout_64x2M(struct bench *bench)
 	compare(bench, "handout-64x2M", &handout, take_clean, against_others, 2);
 }
 
-/* --- first touch ---------------------------------------------------------------------------------
- */
+/* --- first touch ------------------------------------------------------------------------------ */
 
 static long page_faults(void)
 {

@@ -28,8 +28,7 @@ struct memory {
 	char *used, *other;
 };
 
-/* --- cold ----------------------------------------------------------------------------------------
- */
+/* --- cold ------------------------------------------------------------------------------------- */
 
 static void forget(const struct memory *memory)
 {
@@ -75,8 +74,7 @@ static double kernel_cold(const void *context, int cpu)
 	return bench_median(samples, COLD_SAMPLES);
 }
 
-/* --- hot -----------------------------------------------------------------------------------------
- */
+/* --- hot -------------------------------------------------------------------------------------- */
 
 static void memset_zero(void *p, size_t bytes)
 {
@@ -115,8 +113,7 @@ static double memset_hot(const void *context, int cpu)
 	return hot(context, cpu, memset_zero);
 }
 
-/* --- cases ---------------------------------------------------------------------------------------
- */
+/* --- cases ------------------------------------------------------------------------------------ */
 
 void case_zeroing(struct bench *bench)
 {
