@@ -18,6 +18,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -287,12 +288,19 @@ static void take_block(struct dice *dice)
 {
 	uint32_t block = dice_roll(dice, box.nr_blocks), pages = 0;
 	struct hp_block_info info;
+	int r = HP_BUSY;
 
 	if (hp_zone_revoke_block(box.zone, block, dice_one_in(dice, 2), count_hit, &pages) != HP_OK)
 		return;
 	atomic_fetch_add_explicit(&isolations, 1, memory_order_relaxed);
 	expect_ok(hp_zone_block_info(box.zone, block, &info), "block_info");
-	expect_ok(hp_zone_put_clean(box.zone, block, info.word.generation + 1), "put_clean");
+	/* A page whose lease was just being freed may still be on its way into the block. */
+	for (unsigned i = 0; i < 100000 && r == HP_BUSY; i++) {
+		r = hp_zone_put_clean(box.zone, block, info.word.generation + 1);
+		if (r == HP_BUSY)
+			sched_yield();
+	}
+	expect_ok(r, "put_clean");
 }
 
 /* One thing that anybody may do at any time. */
