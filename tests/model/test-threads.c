@@ -18,7 +18,6 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -252,9 +251,11 @@ static void *worker_run(void *userdata)
 
 /* --- the keeper --------------------------------------------------------------------------------*/
 
-static void recycle_block(struct dice *dice)
+/* A block is in the hands of one keeper at a time: a quarantined one may be isolated by anybody. */
+static atomic_bool in_hand[NR_PAGES];
+
+static void recycle_block(uint32_t block)
 {
-	uint32_t block = dice_roll(dice, box.nr_blocks);
 	struct hp_block_info info;
 	hp_pfn_t first = block << box.config.pageblock_order;
 
@@ -284,23 +285,29 @@ static void count_hit(void *userdata, uint32_t slot, const struct hp_range *rang
 	*pages += range->pages;
 }
 
-static void take_block(struct dice *dice)
+static void take_block(struct dice *dice, uint32_t block)
 {
-	uint32_t block = dice_roll(dice, box.nr_blocks), pages = 0;
+	uint32_t pages = 0;
 	struct hp_block_info info;
-	int r = HP_BUSY;
 
 	if (hp_zone_revoke_block(box.zone, block, dice_one_in(dice, 2), count_hit, &pages) != HP_OK)
 		return;
 	atomic_fetch_add_explicit(&isolations, 1, memory_order_relaxed);
 	expect_ok(hp_zone_block_info(box.zone, block, &info), "block_info");
-	/* A page whose lease was just being freed may still be on its way into the block. */
-	for (unsigned i = 0; i < 100000 && r == HP_BUSY; i++) {
-		r = hp_zone_put_clean(box.zone, block, info.word.generation + 1);
-		if (r == HP_BUSY)
-			sched_yield();
-	}
-	expect_ok(r, "put_clean");
+	expect_ok(hp_zone_put_clean(box.zone, block, info.word.generation + 1), "put_clean");
+}
+
+static void handle_block(struct dice *dice, bool take)
+{
+	uint32_t block = dice_roll(dice, box.nr_blocks);
+
+	if (atomic_exchange(&in_hand[block], true))
+		return;
+	if (take)
+		take_block(dice, block);
+	else
+		recycle_block(block);
+	atomic_store(&in_hand[block], false);
 }
 
 /* One thing that anybody may do at any time. */
@@ -350,9 +357,9 @@ static void keeper_step(struct dice *dice)
 		break;
 	default:
 		if (revoking && dice_one_in(dice, 8))
-			take_block(dice);
+			handle_block(dice, true);
 		else
-			recycle_block(dice);
+			handle_block(dice, false);
 	}
 }
 
