@@ -25,6 +25,7 @@
 #define DEFAULT_BLOCK_BYTES   (UINT64_C(64) << 20)
 #define DEFAULT_IDLE_DELAY_MS 10000
 #define DEFAULT_RECYCLERS_MAX 4
+#define DEFAULT_SOCKET_MODE   0660
 
 /* --- [daemon] --------------------------------------------------------------------------------- */
 
@@ -46,8 +47,8 @@ static void daemon_defaults(struct config_draft *draft)
 	if (!config->socket || !config->admin_socket || !config->setup_socket ||
 	    !config->namespace_path)
 		config_mistake(draft, whole, "out of memory");
-	if (!draft->daemon.key[1].file) /* socket-mode: 0 may be meant */
-		config->socket_mode = 0660;
+	if (!draft->daemon.key[DAEMON_SOCKET_MODE].file) /* 0 may be meant */
+		config->socket_mode = DEFAULT_SOCKET_MODE;
 	if (!config->workers)
 		config->workers = 1;
 	if (!config->recycle_threads) {
@@ -57,7 +58,7 @@ static void daemon_defaults(struct config_draft *draft)
 					  : cpus > DEFAULT_RECYCLERS_MAX ? DEFAULT_RECYCLERS_MAX
 									 : (unsigned)cpus;
 	}
-	if (!draft->daemon.key[9].file)
+	if (!draft->daemon.key[DAEMON_IDLE_DELAY].file)
 		config->idle_delay_ms = DEFAULT_IDLE_DELAY_MS;
 }
 
@@ -151,12 +152,12 @@ static bool check_block(struct config_draft *draft, const struct config_section_
 	    is_power_of_two(zone->block_bytes / zone->page_bytes) &&
 	    zone->block_bytes / zone->page_bytes <= UINT64_C(1) << HP_MAX_ORDER)
 		return true;
-	config_mistake(draft, place_of(at, ZONE_BLOCK_SIZE),
-		       "block-size = %s: expected the page size (%s) times a power of two, at most "
-		       "%s",
-		       config_format_size(zone->block_bytes, block),
-		       config_format_size(zone->page_bytes, page),
-		       config_format_size(zone->page_bytes << HP_MAX_ORDER, most));
+	config_mistake(
+		draft, place_of(at, ZONE_BLOCK_SIZE),
+		"block-size = %s: expected the page size (%s) times a power of two, at most %s",
+		config_format_size(zone->block_bytes, block),
+		config_format_size(zone->page_bytes, page),
+		config_format_size(zone->page_bytes << HP_MAX_ORDER, most));
 	return false;
 }
 
@@ -190,12 +191,12 @@ static bool check_size(struct config_draft *draft, const struct config_section_d
 		return false;
 	}
 	if (zone->size_bytes / zone->block_bytes > HP_ZONE_BLOCKS_MAX) {
-		config_mistake(draft, place,
-			       "size = %s: %" PRIu64 " blocks of %s; expected at most %d blocks: "
-			       "block-size = %s would do",
-			       size, zone->size_bytes / zone->block_bytes, block,
-			       HP_ZONE_BLOCKS_MAX,
-			       config_format_size(block_that_would_do(zone), better));
+		config_mistake(
+			draft, place,
+			"size = %s: %" PRIu64
+			" blocks of %s; expected at most %d blocks: block-size = %s would do",
+			size, zone->size_bytes / zone->block_bytes, block, HP_ZONE_BLOCKS_MAX,
+			config_format_size(block_that_would_do(zone), better));
 		return false;
 	}
 	if (zone->size_bytes / zone->page_bytes > HP_ZONE_MAX_PAGES) {
@@ -215,10 +216,10 @@ static void check_node(struct config_draft *draft, const struct config_section_d
 		return;
 	(void)snprintf(path, sizeof(path), "/sys/devices/system/node/node%d", zone->node);
 	if (access(path, F_OK) < 0)
-		config_mistake(draft, place_of(at, ZONE_NODE),
-			       "node = %d: this machine has no such node; see "
-			       "/sys/devices/system/node",
-			       zone->node);
+		config_mistake(
+			draft, place_of(at, ZONE_NODE),
+			"node = %d: this machine has no such node; see /sys/devices/system/node",
+			zone->node);
 }
 
 /* Return: false for a size that is not a whole number of blocks, with a message. */
@@ -278,10 +279,10 @@ static void check_clean(struct config_draft *draft, size_t z)
 	for (int i = 0; i < 2; i++) {
 		if (mark[i] <= mark[i + 1])
 			continue;
-		config_mistake(draft, place_of(at, ZONE_CLEAN_MIN + (given[i] ? i : i + 1)),
-			       "%s = %u blocks, %s = %u blocks: expected clean-min <= clean-low <= "
-			       "clean-high",
-			       names[i], mark[i], names[i + 1], mark[i + 1]);
+		config_mistake(
+			draft, place_of(at, ZONE_CLEAN_MIN + (given[i] ? i : i + 1)),
+			"%s = %u blocks, %s = %u blocks: expected clean-min <= clean-low <= clean-high",
+			names[i], mark[i], names[i + 1], mark[i + 1]);
 		return;
 	}
 	zone->clean_min = mark[0];
@@ -311,6 +312,56 @@ static bool check_zone(struct config_draft *draft, size_t z)
 
 /* --- tenants ---------------------------------------------------------------------------------- */
 
+/* One tenant for each uid. */
+static void check_tenant_uid(struct config_draft *draft, size_t t)
+{
+	const struct config_tenant *tenants = draft->config->tenants;
+	const struct config_section_draft *at = draft->tenants;
+
+	for (size_t i = 0; i < t; i++) {
+		if (!tenants[i].has_uid || tenants[i].uid != tenants[t].uid)
+			continue;
+		config_mistake(
+			draft, at[t].key[TENANT_UID],
+			"uid = %u is already that of [tenant %s] in %s:%u: expected one tenant for each uid",
+			tenants[t].uid, tenants[i].name, at[i].key[TENANT_UID].file,
+			at[i].key[TENANT_UID].line);
+		return;
+	}
+}
+
+/* A socket for each tenant, and none of the daemon's own. */
+static void check_tenant_socket(struct config_draft *draft, size_t t)
+{
+	const struct config *config = draft->config;
+	const struct config_tenant *tenants = config->tenants;
+	const struct config_section_draft *at = draft->tenants;
+	const struct {
+		const char *path, *key;
+	} own[] = {{config->socket, "socket"},
+		   {config->admin_socket, "admin-socket"},
+		   {config->setup_socket, "setup-socket"}};
+
+	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+		if (own[i].path && strcmp(own[i].path, tenants[t].socket) == 0) {
+			config_mistake(
+				draft, at[t].key[TENANT_SOCKET],
+				"socket = %s is already the %s of [daemon]: expected a path of its own",
+				tenants[t].socket, own[i].key);
+			return;
+		}
+	for (size_t i = 0; i < t; i++) {
+		if (!tenants[i].socket || strcmp(tenants[i].socket, tenants[t].socket) != 0)
+			continue;
+		config_mistake(
+			draft, at[t].key[TENANT_SOCKET],
+			"socket = %s is already that of [tenant %s] in %s:%u: expected one socket for each tenant",
+			tenants[t].socket, tenants[i].name, at[i].key[TENANT_SOCKET].file,
+			at[i].key[TENANT_SOCKET].line);
+		return;
+	}
+}
+
 static void check_tenant(struct config_draft *draft, size_t t)
 {
 	struct config_tenant *tenant = &draft->config->tenants[t];
@@ -318,26 +369,28 @@ static void check_tenant(struct config_draft *draft, size_t t)
 
 	if (!tenant->sessions)
 		tenant->sessions = draft->config->defaults.sessions;
+	if (!at->key[TENANT_SOCKET_MODE].file)
+		tenant->socket_mode = DEFAULT_SOCKET_MODE;
 	if (at->spoiled)
 		return;
-	if (!at->key[TENANT_UID].file) {
-		config_mistake(draft, at->section,
-			       "[tenant %s] has no uid: expected uid = a user's number or name",
-			       tenant->name);
+	tenant->has_uid = at->key[TENANT_UID].file;
+	if (!tenant->has_uid && !tenant->socket) {
+		config_mistake(
+			draft, at->section,
+			"[tenant %s] has no uid and no socket: expected uid = a user's number or name, or socket = a path",
+			tenant->name);
 		return;
 	}
-	for (size_t i = 0; i < t; i++) {
-		if (!draft->tenants[i].key[TENANT_UID].file || draft->tenants[i].spoiled ||
-		    draft->config->tenants[i].uid != tenant->uid)
-			continue;
-		config_mistake(draft, at->key[TENANT_UID],
-			       "uid = %u is already that of [tenant %s] in %s:%u: expected one "
-			       "tenant for each uid",
-			       tenant->uid, draft->config->tenants[i].name,
-			       draft->tenants[i].key[TENANT_UID].file,
-			       draft->tenants[i].key[TENANT_UID].line);
-		return;
-	}
+	for (unsigned key = TENANT_SOCKET_MODE; key <= TENANT_SOCKET_GROUP; key++)
+		if (at->key[key].file && !tenant->socket)
+			config_mistake(
+				draft, at->key[key],
+				"socket-%s: [tenant %s] has no socket of its own; expected socket = a path",
+				key == TENANT_SOCKET_MODE ? "mode" : "group", tenant->name);
+	if (tenant->has_uid)
+		check_tenant_uid(draft, t);
+	if (tenant->socket)
+		check_tenant_socket(draft, t);
 }
 
 static struct config_tenant *tenant_of(struct config_draft *draft,
@@ -421,16 +474,15 @@ static void check_quotas(struct config_draft *draft, size_t z)
 		if (quota->limit_blocks < quota->guarantee_blocks)
 			config_mistake(
 				draft, guarantee->amount.place,
-				"guarantee.%s is %u blocks, limit.%s %u blocks%s: expected a "
-				"limit not below the guarantee",
+				"guarantee.%s is %u blocks, limit.%s %u blocks%s: expected a limit not below the guarantee",
 				zone->name, quota->guarantee_blocks, zone->name,
 				quota->limit_blocks, limited ? "" : " (by default)");
 		guaranteed += quota->guarantee_blocks;
 		if (guaranteed > nr_blocks(zone) &&
 		    guaranteed - quota->guarantee_blocks <= nr_blocks(zone))
 			config_mistake(draft, guarantee->amount.place,
-				       "guarantee.%s: the guarantees add up to %" PRIu64 " blocks "
-				       "with this one; expected at most the zone's %u",
+				       "guarantee.%s: the guarantees add up to %" PRIu64
+				       " blocks with this one; expected at most the zone's %u",
 				       zone->name, guaranteed, nr_blocks(zone));
 	}
 }

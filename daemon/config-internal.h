@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the three files of the configuration share: config.c reads files into a draft,
- * config-value.c turns texts into values, config-check.c makes of the draft a configuration that
- * holds together.
+ * What the files of the configuration share: config-file.c reads files into a draft, config-key.c
+ * knows sections and keys, config-value.c turns texts into values, config-check.c makes of the draft
+ * a configuration that holds together, and config.c has them do it in this order.
  */
 #pragma once
 
 #include "daemon/config.h"
 
-/* Where something was written; file is NULL for what was not. line is 0 for the file as a whole. */
+#include <stdio.h>
+
+/*
+ * Where something was written; file (one of config.files) is NULL for what was not. line is 0 for
+ * the file as a whole.
+ */
 struct config_place {
 	const char *file;
 	unsigned line;
@@ -21,7 +26,22 @@ struct config_amount {
 	uint64_t value;
 };
 
+enum config_section { SECTION_NONE, SECTION_DAEMON, SECTION_ZONE, SECTION_TENANT, SECTION_DEFAULT };
+
 /* Keys of a section, and where they were given in one section. */
+enum {
+	DAEMON_SOCKET,
+	DAEMON_SOCKET_MODE,
+	DAEMON_SOCKET_GROUP,
+	DAEMON_POLICY,
+	DAEMON_ADMIN_SOCKET,
+	DAEMON_SETUP_SOCKET,
+	DAEMON_NAMESPACE,
+	DAEMON_WORKERS,
+	DAEMON_RECYCLE_THREADS,
+	DAEMON_RECYCLE_RATE,
+	DAEMON_IDLE_DELAY
+};
 enum {
 	ZONE_PAGE_SIZE,
 	ZONE_BLOCK_SIZE,
@@ -33,8 +53,9 @@ enum {
 	ZONE_CLEAN_LOW,
 	ZONE_CLEAN_HIGH
 };
-enum { TENANT_UID, TENANT_SESSIONS };
-#define CONFIG_KEYS_MAX 16
+enum { TENANT_UID, TENANT_SOCKET, TENANT_SOCKET_MODE, TENANT_SOCKET_GROUP, TENANT_SESSIONS };
+#define CONFIG_KEYS_MAX	 16 /* of a section */
+#define CONFIG_FILES_MAX 256
 
 struct config_section_draft {
 	struct config_place section, key[CONFIG_KEYS_MAX];
@@ -69,6 +90,23 @@ struct config_draft {
 void config_mistake(struct config_draft *draft, struct config_place place, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* The state of reading one file. */
+struct config_reader {
+	struct config_draft *draft;
+	FILE *file;
+	struct config_place place;   /* of the line at hand */
+	enum config_section section; /* SECTION_NONE: of a section that was refused */
+	size_t index;		     /* of the zone or tenant */
+	bool no_section_reported;
+};
+
+/* config-key.c. line: "[...", without blanks in front; changed. */
+void config_open_section(struct config_reader *reader, char *line);
+void config_take_key(struct config_reader *reader, const char *name, const char *value);
+
+/* config-file.c. Return: 0 or -errno, reported; mistakes in the files are counted. */
+int config_read_files(struct config_draft *draft, const char *path);
+
 /* Fills what was left out and checks what only the whole can tell. Mistakes are counted. */
 void config_check(struct config_draft *draft);
 
@@ -80,6 +118,7 @@ const char *config_value_bool(const char *text, bool *ret);
 const char *config_value_size(const char *text, uint64_t *ret);
 const char *config_value_amount(const char *text, struct config_amount *ret); /* not its place */
 const char *config_value_duration(const char *text, unsigned *ret_ms);
+const char *config_value_policy(const char *text, enum config_policy *ret);
 const char *config_value_mode(const char *text, mode_t *ret);
 const char *config_value_backing(const char *text, enum config_backing *ret);
 const char *config_value_node(const char *text, int *ret);
@@ -88,4 +127,3 @@ const char *config_value_path(const char *text, char **ret);	    /* replaces the
 const char *config_value_socket_path(const char *text, char **ret); /* fits a sockaddr_un */
 const char *config_value_group(const char *text, char **ret);
 int config_value_count(const char *text, uint64_t min, uint64_t max, unsigned *ret);
-bool config_value_is_name(const char *text);

@@ -153,6 +153,17 @@ const char *config_value_mode(const char *text, mode_t *ret)
 	return NULL;
 }
 
+const char *config_value_policy(const char *text, enum config_policy *ret)
+{
+	if (strcmp(text, "uid") == 0)
+		*ret = CONFIG_POLICY_UID;
+	else if (strcmp(text, "session") == 0)
+		*ret = CONFIG_POLICY_SESSION;
+	else
+		return "uid or session (a tenant gets a socket of its own by socket in its section)";
+	return NULL;
+}
+
 const char *config_value_backing(const char *text, enum config_backing *ret)
 {
 	if (strcmp(text, "hugetlb") == 0)
@@ -242,10 +253,10 @@ int config_value_count(const char *text, uint64_t min, uint64_t max, unsigned *r
 	return 0;
 }
 
-bool config_value_is_name(const char *text)
+bool config_is_name(const char *text)
 {
-	size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				     "0123456789_.-");
+	size_t length =
+		strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
 
 	return length > 0 && length <= CONFIG_NAME_MAX && text[length] == '\0' && *text != '.';
 }

@@ -17,6 +17,11 @@
 #define CONFIG_NAME_MAX	    32 /* characters of a zone's or tenant's name: letters, digits, _ . - */
 #define CONFIG_EXIT_STATUS  78 /* EX_CONFIG: of every program, for a configuration it cannot use */
 
+enum config_policy {
+	CONFIG_POLICY_UID,     /* users who are not named are tenants of their own */
+	CONFIG_POLICY_SESSION, /* connections of users who are not named are */
+};
+
 enum config_backing { CONFIG_BACKING_HUGETLB, CONFIG_BACKING_SHMEM };
 
 /* [zone NAME] */
@@ -28,7 +33,8 @@ struct config_zone {
 	enum config_backing backing;
 	uint32_t clean_min, clean_low, clean_high; /* blocks */
 	bool grow;				   /* grow-nr-hugepages */
-	unsigned line;				   /* of its section, for messages */
+	const char *file; /* of its section, for messages: one of config.files */
+	unsigned line;
 };
 
 struct config_quota {
@@ -39,9 +45,14 @@ struct config_quota {
 /* [tenant NAME], and [default] for everybody else. */
 struct config_tenant {
 	char name[HP_NAME_MAX + 1];
+	bool has_uid; /* it has a uid, or a socket, or both */
 	uid_t uid;
+	char *socket;				 /* path; NULL: none of its own */
+	mode_t socket_mode;			 /* default 0660 */
+	char *socket_group;			 /* NULL: that of the process */
 	uint32_t sessions;			 /* connections at one time */
 	struct config_quota quota[HP_ZONES_MAX]; /* per zone, in the order of zones */
+	const char *file;			 /* as of a zone */
 	unsigned line;
 };
 
@@ -50,9 +61,10 @@ struct config {
 	char *socket, *admin_socket; /* paths */
 	mode_t socket_mode;	     /* of the data socket, default 0660 */
 	char *socket_group;	     /* NULL: that of the process */
-	char *setup_socket;	     /* where hugepool-setup hands out directory descriptors */
-	char *namespace_path;	     /* the pin of the mount namespace */
-	unsigned workers;	     /* event loops, default 1 */
+	enum config_policy policy;
+	char *setup_socket;   /* where hugepool-setup hands out directory descriptors */
+	char *namespace_path; /* the pin of the mount namespace */
+	unsigned workers;     /* event loops, default 1 */
 	unsigned recycle_threads;
 	uint64_t recycle_rate_bytes; /* a second, 0: no limit */
 	unsigned idle_delay_ms; /* before idle blocks of a tenant without sessions are reclaimed */
@@ -62,6 +74,9 @@ struct config {
 	struct config_tenant *tenants;
 	size_t nr_tenants;
 	struct config_tenant defaults; /* [default]; without it half of each zone, no guarantee */
+
+	char **files; /* that were read: the main one first */
+	size_t nr_files;
 };
 
 /*
@@ -83,6 +98,9 @@ int config_parse_size(const char *text, uint64_t *ret_bytes);
  */
 #define CONFIG_SIZE_TEXT_MAX 24
 char *config_format_size(uint64_t bytes, char buffer[CONFIG_SIZE_TEXT_MAX]);
+
+/* Whether it may be the name of a zone or of a tenant: see CONFIG_NAME_MAX; not beginning with '.'. */
+bool config_is_name(const char *text);
 
 /* The table of keys, for the test that compares it with the example. False: there is no i-th key.
  */
