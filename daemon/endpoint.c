@@ -275,6 +275,20 @@ int endpoint_open(struct endpoint **ret, const char *path, int type, mode_t mode
 	return 0;
 }
 
+int endpoint_adopt_consume_fd(struct endpoint **ret, int fd)
+{
+	struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
+
+	if (!endpoint) {
+		close(fd);
+		return -ENOMEM;
+	}
+	endpoint->fd = fd;
+	endpoint->lock_fd = -1;
+	*ret = endpoint;
+	return 0;
+}
+
 struct endpoint *endpoint_close(struct endpoint *endpoint)
 {
 	if (!endpoint)

@@ -20,6 +20,12 @@ struct endpoint;
 int endpoint_open(struct endpoint **ret, const char *path, int type, mode_t mode,
 		  const char *group);
 
+/*
+ * One that somebody else made and listens on, at a path that stays his; fd is consumed, also on
+ * failure. Return: 0 or -ENOMEM.
+ */
+int endpoint_adopt_consume_fd(struct endpoint **ret, int fd);
+
 /* Closes and removes all that was made. NULL is fine; returns NULL. */
 struct endpoint *endpoint_close(struct endpoint *endpoint);
 

@@ -21,6 +21,7 @@
 #include "daemon/config.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
+#include "daemon/service.h"
 
 #define EXIT_USAGE 2
 
@@ -133,7 +134,9 @@ static int run(const struct config *config)
 	event_set_log_callback(log_libevent);
 	ignore_signals();
 	hold_signals(&before);
-	rc = server_new(&server, config);
+	rc = service_init();
+	if (!rc)
+		rc = server_new(&server, config);
 	if (!rc)
 		rc = server_handle_signals(server);
 	if (!rc) {

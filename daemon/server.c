@@ -31,7 +31,9 @@
 #include "daemon/net/worker.h"
 #include "daemon/ops/look.h"
 #include "daemon/pool/pool.h"
+#include "daemon/service.h"
 #include "daemon/tenancy/clock.h"
+#include "daemon/watchdog.h"
 
 #define ADMIN_SOCKET_MODE 0600
 #define MIB		  (UINT64_C(1) << 20)
@@ -48,6 +50,7 @@ struct server {
 	size_t nr_workers;
 	struct acceptor acceptor;
 	struct listener *data_listener, *admin_listener;
+	struct watchdog *watchdog;
 	struct event terminate[2];
 	bool handles_signals, serving;
 	int result; /* of server_run() */
@@ -125,6 +128,8 @@ static void start_serving(struct server *server)
 		return;
 	}
 	log_info("serving socket=%s", server->config->socket);
+	if (!server->filled && !server->ops.ready)
+		service_status("serving while the rest of the memory is made ready");
 }
 
 static void report_filled(struct server *server)
@@ -132,15 +137,20 @@ static void report_filled(struct server *server)
 	uint64_t online = server->online_bytes, configured = server->ops.configured_bytes;
 
 	server->ops.ready = online >= configured;
-	if (online < configured)
+	if (online < configured) {
+		service_status("short of memory: serving %llu of %llu MiB",
+			       (unsigned long long)(online / MIB),
+			       (unsigned long long)(configured / MIB));
 		log_warning(
 			"SHORT of memory: serving what there is online=%lluMiB configured=%lluMiB",
 			(unsigned long long)(online / MIB), (unsigned long long)(configured / MIB));
-	else
+	} else {
+		service_ready("serving %llu MiB", (unsigned long long)(online / MIB));
 		log_notice("READY online=%lluMiB configured=%lluMiB zones=%zu workers=%zu",
 			   (unsigned long long)(online / MIB),
 			   (unsigned long long)(configured / MIB), pool_nr_zones(server->pool),
 			   server->nr_workers);
+	}
 }
 
 static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
@@ -165,6 +175,7 @@ static void on_terminate(evutil_socket_t number, short what, void *userdata)
 
 	(void)what;
 	log_notice("stopping signal=%s", sigabbrev_np(number));
+	service_stopping();
 	event_base_loopbreak(server->base);
 }
 
@@ -190,6 +201,9 @@ int server_run(struct server *server)
 		rc = worker_start(server->workers[i]);
 	if (!rc)
 		rc = listener_start(server->admin_listener);
+	if (!rc)
+		rc = watchdog_new(&server->watchdog, server->base, server->workers,
+				  server->nr_workers);
 	if (!rc)
 		rc = pool_start(server->pool);
 	if (rc) {
@@ -230,15 +244,27 @@ static int make_base(struct server *server)
 	return event_add(&server->wakeup_event, NULL) ? -ENOMEM : 0;
 }
 
+/* The service manager's, who keeps it while we are away, or one of our own. */
+static int take_socket(struct endpoint **ret, const char *name, const char *path, mode_t mode,
+		       const char *group)
+{
+	int fd = service_take_socket(name);
+
+	if (fd < 0)
+		return endpoint_open(ret, path, SOCK_STREAM, mode, group);
+	log_info("socket of the service manager name=%s", name);
+	return endpoint_adopt_consume_fd(ret, fd);
+}
+
 static int take_sockets(struct server *server)
 {
 	const struct config *config = server->config;
-	int rc = endpoint_open(&server->data_endpoint, config->socket, SOCK_STREAM,
-			       config->socket_mode, config->socket_group);
+	int rc = take_socket(&server->data_endpoint, SERVICE_SOCKET_DATA, config->socket,
+			     config->socket_mode, config->socket_group);
 
 	if (!rc)
-		rc = endpoint_open(&server->admin_endpoint, config->admin_socket, SOCK_STREAM,
-				   ADMIN_SOCKET_MODE, NULL);
+		rc = take_socket(&server->admin_endpoint, SERVICE_SOCKET_ADMIN,
+				 config->admin_socket, ADMIN_SOCKET_MODE, NULL);
 	return rc;
 }
 
@@ -357,6 +383,7 @@ struct server *server_free(struct server *server)
 {
 	if (!server)
 		return NULL;
+	watchdog_free(server->watchdog);
 	listener_free(server->data_listener);
 	listener_free(server->admin_listener);
 	for (size_t i = 0; i < server->nr_workers; i++)

@@ -45,6 +45,17 @@ void worker_wake(struct worker *worker)
 		;
 }
 
+void worker_ask(struct worker *worker)
+{
+	worker->asked = true;
+	worker_wake(worker);
+}
+
+bool worker_answers(const struct worker *worker)
+{
+	return !worker->asked;
+}
+
 int worker_hand_over(struct worker *worker, int fd, enum socket_kind kind, struct tenant *tenant)
 {
 	struct handover *handover = malloc(sizeof(*handover));
@@ -144,6 +155,7 @@ static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
 	(void)what;
 	if (read(fd, &count, sizeof(count)) < 0)
 		return;
+	worker->asked = false;
 	pthread_mutex_lock(&worker->lock);
 	stopping = worker->stopping;
 	pthread_mutex_unlock(&worker->lock);

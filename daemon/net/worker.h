@@ -94,6 +94,7 @@ struct worker {
 	pthread_mutex_t lock; /* of arrivals and stopping */
 	struct handover_list arrivals;
 	bool stopping;
+	_Atomic bool asked; /* see worker_ask() */
 	_Atomic uint32_t connections, admin_connections; /* handed over and not yet gone */
 	_Atomic uint32_t pressure;			 /* zones, as bits */
 	_Atomic bool retired_any;
@@ -132,6 +133,13 @@ void worker_retire(struct worker *worker, const struct pool_zone *zone, uint32_t
 
 /* Has it look at what came from other threads. Any thread. */
 void worker_wake(struct worker *worker);
+
+/*
+ * Is its event loop alive? It is asked, and a while later looked at whether it has answered. Any
+ * thread, but one.
+ */
+void worker_ask(struct worker *worker);
+bool worker_answers(const struct worker *worker);
 
 /*
  * Somebody waits for room in this zone: asks the sessions of all workers for what they can spare.
