@@ -94,7 +94,7 @@ struct worker {
 	pthread_mutex_t lock; /* of arrivals and stopping */
 	struct handover_list arrivals;
 	bool stopping;
-	_Atomic bool asked; /* see worker_ask() */
+	_Atomic bool asked;				 /* see worker_ask() */
 	_Atomic uint32_t connections, admin_connections; /* handed over and not yet gone */
 	_Atomic uint32_t pressure;			 /* zones, as bits */
 	_Atomic bool retired_any;
