@@ -403,7 +403,8 @@ static uint32_t cut_out(struct hp_zone *zone, hp_pfn_t head, hp_pfn_t from, hp_p
 		    &(struct hp_range){.pfn = head,
 				       .pages = word.pages,
 				       .generation = word.generation,
-				       .zone = zone->config.id});
+				       .zone = zone->config.id},
+		    word.state);
 	hp_cut_begin(&cut, zone, head, HP_LEASE_REVOKED);
 	if (head < from)
 		hp_cut_keep(&cut, head, from - head);

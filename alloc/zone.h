@@ -272,10 +272,12 @@ int hp_zone_fail(struct hp_zone *zone, uint32_t block);
 
 /*
  * Takes a block with its leases: block isolated (or quarantined), every lease that touches it cut
- * down to its parts in other blocks, which become revoked words. hit is called for each lease, with
- * its old extent, before its words change; it must not call into the zone.
+ * down to its parts in other blocks, which become revoked words. hit is called for each lease, and
+ * for each revoked word of an earlier one (state tells them apart), with its old extent, under the
+ * zone lock and before its words change; it must not call into the zone.
  */
-typedef void (*hp_hit_fn)(void *userdata, uint32_t slot, const struct hp_range *range);
+typedef void (*hp_hit_fn)(void *userdata, uint32_t slot, const struct hp_range *range,
+			  enum hp_lease_state state);
 int hp_zone_revoke_block(struct hp_zone *zone, uint32_t block, bool quarantine, hp_hit_fn hit,
 			 void *userdata);
 

@@ -279,6 +279,44 @@ static void retire(struct pool *pool, struct scan *scan)
 	pthread_mutex_unlock(&pool->lock);
 }
 
+/*
+ * The zone's word decides who has taken it: the keeper, who may have it in hand, or we. While it is
+ * busy nobody else looks at it.
+ */
+int pool_take_block(struct pool_zone *zone, uint32_t index, hp_hit_fn hit, void *userdata)
+{
+	struct bound_zone *bound = bound_zone(zone);
+	struct pool *pool = bound->pool;
+	struct pool_block *block;
+	struct scan scan = {.now_ns = pool_now_ns(), .retired = &block, .nr_retired = 1};
+	int r = HP_BUSY;
+
+	if (index >= zone->nr_blocks)
+		return HP_OUT_OF_RANGE;
+	block = &bound->blocks[index];
+	pthread_mutex_lock(&pool->lock);
+	if (block->stage == STAGE_READY && !block->busy) {
+		r = 0;
+		block->busy = true;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	if (r)
+		return r;
+	r = hp_zone_revoke_block(zone->zone, index, false, hit, userdata);
+	pthread_mutex_lock(&pool->lock);
+	if (r == 0) {
+		block->idle_since_ns = 0;
+		block->seen_state = HP_BLOCK_ISOLATED;
+		block->since_ns = scan.now_ns;
+	} else {
+		block->busy = false;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	if (r == 0)
+		retire(pool, &scan);
+	return r;
+}
+
 /* Return: when a block becomes overdue that is not yet. */
 static uint64_t scan_zones(struct pool *pool, uint64_t now_ns)
 {

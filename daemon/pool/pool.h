@@ -95,6 +95,15 @@ void pool_set_owner_waits(struct pool_zone *zone, uint32_t owner, bool waits);
  */
 void pool_refresh_owner(struct pool_zone *zone, uint32_t owner, uint32_t blocks);
 
+/*
+ * Takes a live or failing block out of its zone with everything that is leased in it, as
+ * hp_zone_revoke_block() does; hit is its. Then `retired` is called, and then the block is the
+ * recyclers': whatever hit has written down is seen before anybody can be granted a page of the
+ * next life. It stays charged to its owner until it is clean. Waits for nothing that a client can
+ * hold up. Return: 0; HP_OUT_OF_RANGE; HP_BUSY: it is not live (any more).
+ */
+int pool_take_block(struct pool_zone *zone, uint32_t block, hp_hit_fn hit, void *userdata);
+
 /* An owner has no session any more (idle blocks go after idle-delay), or has one again. */
 void pool_owner_idle(struct pool *pool, uint32_t owner, bool idle);
 

@@ -310,13 +310,15 @@ struct hit_list {
 	unsigned n;
 };
 
-static void note_hit(void *userdata, uint32_t slot, const struct hp_range *range)
+static void note_hit(void *userdata, uint32_t slot, const struct hp_range *range,
+		     enum hp_lease_state state)
 {
 	struct hit_list *list = userdata;
 
 	assert_true(list->n < 8);
 	/* Its words have not changed yet. */
 	assert_int_equal(box_lease(&box, range->pfn).pages, range->pages);
+	assert_int_equal(box_lease(&box, range->pfn).state, state);
 	list->hits[list->n++] = (struct hit){.slot = slot, .range = *range};
 }
 

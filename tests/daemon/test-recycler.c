@@ -258,9 +258,10 @@ static void test_rate(void **state)
 	fixture_close(&fixture);
 }
 
-static void no_hit(void *userdata, uint32_t slot, const struct hp_range *range)
+static void no_hit(void *userdata, uint32_t slot, const struct hp_range *range,
+		   enum hp_lease_state state)
 {
-	(void)userdata, (void)slot, (void)range;
+	(void)userdata, (void)slot, (void)range, (void)state;
 }
 
 /* A block that somebody else took out of the zone is found and recycled. */
@@ -277,6 +278,40 @@ static void test_taken_by_others(void **state)
 	assert_int_equal(hp_zone_revoke_block(fixture.zone->zone, block, false, no_hit, NULL), 0);
 	pool_poke(fixture.pool);
 	fixture_wait(fixture_state(&fixture, block) == HP_BLOCK_CLEAN);
+	fixture_close(&fixture);
+}
+
+static void note_hit(void *userdata, uint32_t slot, const struct hp_range *range,
+		     enum hp_lease_state state)
+{
+	struct hp_range *hit = userdata;
+
+	assert_int_equal(slot, 1);
+	assert_int_equal(state, HP_LEASE_LEASED);
+	*hit = *range;
+}
+
+/* A block that is taken with its leases: its users are told, and it comes back clean. */
+static void test_taken_with_leases(void **state)
+{
+	struct fixture fixture;
+	struct hp_range hit = {0};
+	struct hp_grant grant;
+	uint32_t block;
+
+	(void)state;
+	open_gated(&fixture, "", "");
+	grant = fixture_alloc(&fixture, 1, 2);
+	block = fixture_block(&fixture, &grant);
+	assert_int_equal(pool_take_block(fixture.zone, block, note_hit, &hit), 0);
+	assert_memory_equal(&hit, &grant.range, sizeof(hit));
+	assert_int_equal(fixture.retired, 1);
+	assert_int_equal(fixture.retired_block, block);
+	fixture_wait(fixture_state(&fixture, block) == HP_BLOCK_CLEAN);
+	fixture_wait(recycles(&fixture) == 1);
+	assert_int_equal(pool_take_block(fixture.zone, block, note_hit, &hit), HP_BUSY);
+	assert_int_equal(pool_take_block(fixture.zone, 1000, note_hit, &hit), HP_OUT_OF_RANGE);
+	fixture_check_zone(&fixture);
 	fixture_close(&fixture);
 }
 
@@ -383,6 +418,7 @@ int main(void)
 		cmocka_unit_test_setup(test_short_is_quarantined, open_all),
 		cmocka_unit_test_setup(test_rate, open_all),
 		cmocka_unit_test_setup(test_taken_by_others, open_all),
+		cmocka_unit_test_setup(test_taken_with_leases, open_all),
 		cmocka_unit_test_setup(test_sleeps, open_all),
 		cmocka_unit_test_setup(test_free_while_busy, open_all),
 		cmocka_unit_test(test_budget),

@@ -276,10 +276,12 @@ static void recycle_block(uint32_t block)
 	expect_ok(hp_zone_put_clean(box.zone, block, info.word.generation + 1), "put_clean");
 }
 
-static void count_hit(void *userdata, uint32_t slot, const struct hp_range *range)
+static void count_hit(void *userdata, uint32_t slot, const struct hp_range *range,
+		      enum hp_lease_state state)
 {
 	uint32_t *pages = userdata;
 
+	(void)state;
 	if (slot == 0 || slot > NR_WORKERS)
 		die("a lease of nobody was hit");
 	*pages += range->pages;

@@ -172,13 +172,15 @@ struct hits {
 	uint32_t n;
 };
 
-static void hit(void *userdata, uint32_t slot, const struct hp_range *range)
+static void hit(void *userdata, uint32_t slot, const struct hp_range *range,
+		enum hp_lease_state state)
 {
 	struct hits *hits = userdata;
 	struct hp_lease_word word = model_lease(hits->model, range->pfn);
 
-	if (word.state == HP_LEASE_FREE || word.slot != slot || word.pages != range->pages ||
-	    word.generation != range->generation || range->zone != hits->model->box.config.id)
+	if (word.state == HP_LEASE_FREE || word.state != state || word.slot != slot ||
+	    word.pages != range->pages || word.generation != range->generation ||
+	    range->zone != hits->model->box.config.id)
 		model_die(hits->model, "hit names a lease that is not there, page %u", range->pfn);
 	for (uint32_t i = 0; i < hits->n; i++) {
 		if (hits->ranges[i].pfn == range->pfn)
