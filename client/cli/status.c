@@ -35,6 +35,7 @@ static void print_daemon(const Hugepool__V1__StatsReply *stats)
 	printf("requests  %" PRIu64 ", errors %" PRIu64
 	       ", sessions ended for what they sent %" PRIu64 "\n",
 	       stats->requests, stats->errors, stats->broken);
+	printf("loops     %" PRIu64 " us the longest turn so far\n", stats->longest_turn_ns / 1000);
 	if (stats->tenant.len)
 		printf("you       %s\n", cli_text(text, stats->tenant));
 }

@@ -64,15 +64,18 @@ static void on_deadline(evutil_socket_t fd, short what, void *userdata)
 {
 	struct parked *parked = userdata;
 	struct session *session = parked->session;
+	struct turn *turn = &session->worker->turn;
 
 	(void)fd;
 	(void)what;
+	turn_begin(turn);
 	if (waits_cancel(session->worker->net->waits, &parked->waiter))
 		deliver(parked);
 	else
 		refuse_late(parked);
 	end(parked);
 	session_go_on(session);
+	turn_end(turn);
 }
 
 static struct parked *new_parked(struct session *session, uint16_t tag, size_t n)

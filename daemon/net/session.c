@@ -166,12 +166,8 @@ void session_expired(struct session *session)
 		session_free(session);
 }
 
-static void process_ended(evutil_socket_t fd, short what, void *userdata)
+static void process_ended(struct session *session)
 {
-	struct session *session = userdata;
-
-	(void)fd;
-	(void)what;
 	if (session->phase == SESSION_CONDEMNED) {
 		session_free(session);
 		return;
@@ -179,6 +175,18 @@ static void process_ended(evutil_socket_t fd, short what, void *userdata)
 	/* Perhaps the end of the connection is next in the queue, perhaps a child holds it. */
 	event_del(&session->process_event);
 	slots_set_state(session->worker->net->slots, session->slot, SLOT_ORPHANED);
+}
+
+static void on_process_end(evutil_socket_t fd, short what, void *userdata)
+{
+	struct session *session = userdata;
+	struct turn *turn = &session->worker->turn;
+
+	(void)fd;
+	(void)what;
+	turn_begin(turn);
+	process_ended(session);
+	turn_end(turn);
 }
 
 /* --- what it waits for ------------------------------------------------------------------------ */
@@ -284,16 +292,14 @@ static void take_turn(struct session *session, const uint8_t *bytes, size_t n)
 	}
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *userdata)
+static void receive(struct session *session)
 {
-	struct session *session = userdata;
 	uint8_t *input = session->worker->input;
 	size_t kept = session->input_bytes;
 	ssize_t n;
 
-	(void)what;
 	/* Descriptors are not for the daemon: a receive without room for them drops them. */
-	n = recv(fd, input + kept, WORKER_RECV_BYTES, MSG_DONTWAIT);
+	n = recv(session->fd, input + kept, WORKER_RECV_BYTES, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0) {
@@ -303,6 +309,18 @@ static void on_readable(evutil_socket_t fd, short what, void *userdata)
 	if (kept)
 		memcpy(input, session->input, kept);
 	take_turn(session, input, kept + (size_t)n);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *userdata)
+{
+	struct session *session = userdata;
+	struct turn *turn = &session->worker->turn;
+
+	(void)fd;
+	(void)what;
+	turn_begin(turn);
+	receive(session);
+	turn_end(turn);
 }
 
 /* Things may move again: the peer has read, or the time has come to try. May free the session. */
@@ -320,20 +338,28 @@ void session_go_on(struct session *session)
 
 static void on_writable(evutil_socket_t fd, short what, void *userdata)
 {
+	struct session *session = userdata;
+	struct turn *turn = &session->worker->turn;
+
 	(void)fd;
 	(void)what;
-	session_go_on(userdata);
+	turn_begin(turn);
+	session_go_on(session);
+	turn_end(turn);
 }
 
 static void on_retry(evutil_socket_t fd, short what, void *userdata)
 {
 	struct session *session = userdata;
+	struct turn *turn = &session->worker->turn;
 
 	(void)fd;
 	(void)what;
+	turn_begin(turn);
 	if (session->waiting == OUTPUT_WAIT_READER)
 		retry_later(session);
 	session_go_on(session);
+	turn_end(turn);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -376,7 +402,7 @@ void session_serve(struct session *session, struct slot *slot, int pidfd)
 	session->slot = slot;
 	session->pidfd = pidfd;
 	event_assign(&session->process_event, session->worker->base, pidfd, EV_READ | EV_PERSIST,
-		     process_ended, session);
+		     on_process_end, session);
 	event_add(&session->process_event, NULL);
 	log_debug("session tenant=%s session=%llu pid=%d name=\"%s\"", tenant_name(session),
 		  session_number(session), (int)slot->process.pid, slot->name);

@@ -163,10 +163,12 @@ static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
 		event_base_loopbreak(worker->base);
 		return;
 	}
+	turn_begin(&worker->turn);
 	take_arrivals(worker);
 	take_retired(worker);
 	press_sessions(worker);
 	parked_fetch(worker);
+	turn_end(&worker->turn);
 }
 
 /* --- deadlines -------------------------------------------------------------------------------- */
@@ -196,9 +198,11 @@ static void on_deadline(evutil_socket_t fd, short what, void *userdata)
 
 	(void)fd;
 	(void)what;
+	turn_begin(&worker->turn);
 	while ((session = TAILQ_FIRST(&worker->deadlines)) && session->deadline_ms <= now)
 		session_expired(session);
 	arm_deadline_timer(worker, now);
+	turn_end(&worker->turn);
 }
 
 void worker_set_deadline(struct worker *worker, struct session *session)
@@ -250,8 +254,10 @@ static void on_trim(evutil_socket_t fd, short what, void *userdata)
 
 	(void)fd;
 	(void)what;
+	turn_begin(&worker->turn);
 	worker->freed_bytes = 0;
 	malloc_trim(0);
+	turn_end(&worker->turn);
 }
 
 void worker_note_freed(struct worker *worker, size_t bytes)
@@ -310,7 +316,9 @@ static void *worker_main(void *userdata)
 {
 	struct worker *worker = userdata;
 
+	turn_init(&worker->turn);
 	event_base_loop(worker->base, EVLOOP_NO_EXIT_ON_EMPTY);
+	turn_deinit(&worker->turn);
 	return NULL;
 }
 

@@ -15,6 +15,7 @@
 #include <event2/event_struct.h>
 
 #include "daemon/net/output.h"
+#include "daemon/net/turn.h"
 #include "daemon/pool/pool.h"
 #include "daemon/tenancy/cache.h"
 #include "daemon/tenancy/lease.h"
@@ -72,6 +73,7 @@ struct worker {
 		[HP_ZONES_MAX]; /* when sessions were last asked for what they can spare */
 	uint64_t log_second;	/* see worker_may_log() */
 	uint32_t log_lines;
+	struct turn turn;   /* around the handling of each event */
 	size_t freed_bytes; /* since memory was last given back to the kernel */
 	struct event trim_timer;
 	uint32_t owed_fds[HP_TENANTS_MAX]; /* per owner: see output_settle() */

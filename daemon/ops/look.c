@@ -31,6 +31,8 @@ static int look_stats(void *userdata, const struct tenant *viewer, uint16_t tag,
 		message.requests += counters->requests;
 		message.errors += counters->errors;
 		message.broken += counters->broken;
+		if (ops->workers[i]->turn.longest_ns > message.longest_turn_ns)
+			message.longest_turn_ns = ops->workers[i]->turn.longest_ns;
 	}
 	for (size_t i = 0; i < pool_nr_zones(ops->net->pool); i++) {
 		pool_zone_get_info(pool_zone(ops->net->pool, i), &info);
