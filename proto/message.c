@@ -174,6 +174,7 @@ static const char *const codes[] = {
 	CODE(CANCELLED, "cancelled"),
 	CODE(SHUTTING_DOWN, "shutting_down"),
 	CODE(INTERNAL, "internal"),
+	CODE(NO_SHARE, "no_share"),
 };
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
