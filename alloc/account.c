@@ -88,8 +88,27 @@ void hp_zone_owner_set_account(struct hp_zone *zone, uint32_t number, uint32_t a
 
 	set_held(zone, from, from->held - owner->charged);
 	set_held(zone, to, to->held + owner->charged);
-	owner->account = account;
+	__atomic_store_n(&owner->account, account, __ATOMIC_RELAXED); /* see below */
 	hp_zone_unlock(zone);
+}
+
+uint32_t hp_zone_owner_account(const struct hp_zone *zone, uint32_t owner)
+{
+	const struct hp_owner *o = hp_owner_get((struct hp_zone *)(uintptr_t)zone, owner);
+
+	return __atomic_load_n(&o->account, __ATOMIC_RELAXED);
+}
+
+uint32_t hp_zone_owner_blocks(struct hp_zone *zone, uint32_t owner)
+{
+	uint32_t blocks = 0;
+
+	if (owner >= zone->config.nr_owners)
+		return 0;
+	hp_zone_lock(zone);
+	blocks = hp_owner_get(zone, owner)->charged;
+	hp_zone_unlock(zone);
+	return blocks;
 }
 
 int hp_zone_account_set_quota(struct hp_zone *zone, uint32_t number, uint32_t limit_blocks,

@@ -111,6 +111,12 @@ int hp_zone_poison(struct hp_zone *zone, hp_pfn_t pfn);
  */
 void hp_zone_owner_set_account(struct hp_zone *zone, uint32_t owner, uint32_t account);
 
+/* Whom it charges. One load, no lock. owner < nr_owners. */
+uint32_t hp_zone_owner_account(const struct hp_zone *zone, uint32_t owner);
+
+/* How many blocks name it: live, failing, isolated, quarantined and lent ones. */
+uint32_t hp_zone_owner_blocks(struct hp_zone *zone, uint32_t owner);
+
 #define HP_UNLIMITED UINT32_MAX
 
 /*

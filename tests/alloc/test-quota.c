@@ -164,6 +164,9 @@ static void several_owners_are_charged_to_one_account(void **state)
 	grant_flags(SHARE, 1, 0, HP_ALLOC_SHARED);
 	assert_int_equal(account_stats(ALICE).held_blocks, 2);
 	assert_int_equal(account_stats(SHARE).held_blocks, 0);
+	assert_int_equal(hp_zone_owner_account(box.zone, SHARE), ALICE);
+	assert_int_equal(hp_zone_owner_blocks(box.zone, SHARE), 1);
+	assert_int_equal(hp_zone_owner_blocks(box.zone, ALICE), 1);
 	assert_int_equal(refused(SHARE, UNIT_BLOCK_PAGES, 0, HP_ALLOC_SHARED), HP_OVER_LIMIT);
 	assert_int_equal(refused(ALICE, UNIT_BLOCK_PAGES, 0, 0), HP_OVER_LIMIT);
 	/* What an owner holds goes with him. */
