@@ -285,7 +285,7 @@ static int make_memory(struct server *server)
 		.filled = on_filled,
 		.userdata = server,
 	};
-	int rc = pool_new(&server->pool, server->config, HP_TENANTS_MAX, &callbacks);
+	int rc = pool_new(&server->pool, server->config, HP_OWNERS_MAX, &callbacks);
 
 	server->net.pool = server->pool;
 	if (!rc)

@@ -23,15 +23,21 @@
 #define HP_ARENA_BYTES (64 * 1024)
 
 /* Daemon, defaults of what the configuration may change. */
-#define HP_SESSIONS_MAX		   4096 /* connections in all */
-#define HP_SESSIONS_PER_TENANT_MAX 1024
-#define HP_HELLO_TIMEOUT_MS	   10000	/* a connection that does not say HELLO ends */
-#define HP_OUTPUT_MAX		   (256 * 1024) /* unsent bytes of one session; above it, reading stops */
-#define HP_TENANTS_MAX		   1024		/* tenants known at one time: owners of a zone */
-#define HP_ADMIN_SESSIONS_MAX	   16		/* connections of the admin socket, counted apart */
-#define HP_SLOTS_MAX		   16384 /* holders: open sessions and what is left of broken ones */
-#define HP_SLOTS_PER_TENANT_MAX	   2048
-#define HP_WAITS_PER_SESSION_MAX   64	    /* requests that wait at one time */
-#define HP_DEADLINE_MAX_MS	   86400000 /* how long one may wait: a day */
-#define HP_PRIORITY_MAX		   255
-#define HP_DESCRIPTORS_OWED_MAX	   2048 /* to a tenant, of one worker, unread */
+#define HP_SESSIONS_MAX		      4096 /* connections in all */
+#define HP_SESSIONS_PER_TENANT_MAX    1024
+#define HP_HELLO_TIMEOUT_MS	      10000 /* a connection that does not say HELLO ends */
+#define HP_OUTPUT_MAX		      (256 * 1024) /* unsent bytes of one session; above it, reading stops */
+#define HP_TENANTS_MAX		      1024 /* tenants known at one time: owners of a zone */
+#define HP_ADMIN_SESSIONS_MAX	      16   /* connections of the admin socket, counted apart */
+#define HP_SLOTS_MAX		      16384 /* holders: open sessions and what is left of broken ones */
+#define HP_SLOTS_PER_TENANT_MAX	      2048
+#define HP_WAITS_PER_SESSION_MAX      64       /* requests that wait at one time */
+#define HP_DEADLINE_MAX_MS	      86400000 /* how long one may wait: a day */
+#define HP_PRIORITY_MAX		      255
+#define HP_SHARES_MAX		      1024 /* shared ranges at one time */
+#define HP_SHARES_PER_TENANT_MAX      128  /* published by one tenant */
+#define HP_SHARE_UIDS_MAX	      64   /* uids that one may be attached by */
+#define HP_ATTACHMENTS_MAX	      16384
+#define HP_ATTACHMENTS_PER_TENANT_MAX 2048 /* of its sessions, to anybody's shares */
+#define HP_OWNERS_MAX		      (HP_TENANTS_MAX + HP_SHARES_MAX) /* owners of a zone: tenants, then shares */
+#define HP_DESCRIPTORS_OWED_MAX	      2048 /* to a tenant, of one worker, unread */

@@ -56,11 +56,16 @@ static int for_each_file(struct pool_block *block, file_fn fn, void *userdata)
 	return r;
 }
 
-static int open_file(const struct pool_block *block, const char *name)
+static int open_as(const struct pool_block *block, const char *name, int access)
 {
-	int fd = openat(block->backing.fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	int fd = openat(block->backing.fd, name, access | O_NOFOLLOW | O_CLOEXEC);
 
 	return fd < 0 ? -errno : fd;
+}
+
+static int open_file(const struct pool_block *block, const char *name)
+{
+	return open_as(block, name, O_RDWR);
 }
 
 static int empty_file(void *userdata, struct pool_block *block, const char *name)
@@ -214,7 +219,7 @@ static int make(struct pool_block *block, uint64_t generation, char reason[BACKI
 	return r;
 }
 
-static int open_life(struct pool_block *block, uint64_t generation)
+static int open_life(struct pool_block *block, uint64_t generation, int access)
 {
 	const struct pool_zone *zone = &block->zone->public;
 	char name[NAME_BYTES];
@@ -223,7 +228,7 @@ static int open_life(struct pool_block *block, uint64_t generation)
 
 	if (block->backing.fd < 0)
 		return -ENOENT;
-	fd = open_file(block, file_name(generation, name));
+	fd = open_as(block, file_name(generation, name), access);
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size != zone->block_bytes) {

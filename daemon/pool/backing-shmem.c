@@ -27,13 +27,13 @@ static int surplus(struct pool_block *block, uint64_t *ret_pages)
 	return 0;
 }
 
-static int reopen(int fd)
+static int reopen(int fd, int access)
 {
 	char path[64];
 	int again;
 
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	again = open(path, O_RDWR | O_CLOEXEC);
+	again = open(path, access | O_CLOEXEC);
 	return again < 0 ? -errno : again;
 }
 
@@ -91,7 +91,7 @@ static int make(struct pool_block *block, uint64_t generation, char reason[BACKI
 	if (first < 0)
 		return -errno;
 	r = allocate(first, zone, reason);
-	fd = r ? r : reopen(first);
+	fd = r ? r : reopen(first, O_RDWR);
 	close(first);
 	if (r || fd < 0)
 		return r ? r : fd;
@@ -107,14 +107,14 @@ static int make(struct pool_block *block, uint64_t generation, char reason[BACKI
 	return 0;
 }
 
-static int open_life(struct pool_block *block, uint64_t generation)
+static int open_life(struct pool_block *block, uint64_t generation, int access)
 {
 	struct stat st;
 	int fd;
 
 	(void)generation; /* there is one file at a time, and an ended life has size 0 */
 	pthread_mutex_lock(&block->zone->open_lock);
-	fd = block->backing.fd < 0 ? -ENOENT : reopen(block->backing.fd);
+	fd = block->backing.fd < 0 ? -ENOENT : reopen(block->backing.fd, access);
 	if (fd >= 0 && (fstat(fd, &st) < 0 || st.st_ino != block->backing.inode ||
 			(uint64_t)st.st_size != block->zone->public.block_bytes)) {
 		close(fd);

@@ -59,8 +59,11 @@ struct backing_ops {
 	 */
 	int (*make)(struct pool_block *block, uint64_t generation, char reason[BACKING_REASON_MAX]);
 
-	/* A new open file description of the file of this life. Never waits. Return: it, -errno. */
-	int (*open)(struct pool_block *block, uint64_t generation);
+	/*
+	 * A new open file description of the file of this life; access: O_RDWR or O_RDONLY. Never
+	 * waits. Return: it, -errno.
+	 */
+	int (*open)(struct pool_block *block, uint64_t generation, int access);
 
 	/* Empties and removes every file, whoever holds it, and lets go of the block's memory. */
 	void (*drop)(struct pool_block *block);

@@ -60,10 +60,10 @@ struct bound_zone {
 	pthread_mutex_t open_lock; /* shmem: the descriptor of a life against its end */
 	uint64_t recycles;
 	uint32_t online_blocks;
-	char held[BACKING_REASON_MAX];			/* why recycling is held, or "" */
-	_Atomic bool owner_waits[HP_TENANTS_MAX];	/* these keep their idle blocks */
-	_Atomic uint32_t owner_refresh[HP_TENANTS_MAX]; /* so many idle ones of these go first */
-	_Atomic uint32_t wanted_blocks;			/* that requests wait for */
+	char held[BACKING_REASON_MAX];		       /* why recycling is held, or "" */
+	_Atomic bool owner_waits[HP_OWNERS_MAX];       /* these keep their idle blocks */
+	_Atomic uint32_t owner_refresh[HP_OWNERS_MAX]; /* so many idle ones of these go first */
+	_Atomic uint32_t wanted_blocks;		       /* that requests wait for */
 };
 
 struct recycler {

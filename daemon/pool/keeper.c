@@ -54,7 +54,7 @@ void pool_set_wanted(struct pool_zone *zone, uint32_t blocks)
 
 void pool_set_owner_waits(struct pool_zone *zone, uint32_t owner, bool waits)
 {
-	if (owner < HP_TENANTS_MAX)
+	if (owner < HP_OWNERS_MAX)
 		bound_zone(zone)->owner_waits[owner] = waits;
 }
 
@@ -62,7 +62,7 @@ void pool_refresh_owner(struct pool_zone *zone, uint32_t owner, uint32_t blocks)
 {
 	struct bound_zone *bound = bound_zone(zone);
 
-	if (owner >= HP_TENANTS_MAX)
+	if (owner >= HP_OWNERS_MAX)
 		return;
 	bound->owner_refresh[owner] = blocks < zone->nr_blocks ? blocks : zone->nr_blocks;
 	pool_poke(bound->pool);
@@ -117,7 +117,7 @@ static bool owner_waits(const struct bound_zone *zone, uint32_t block)
 {
 	uint32_t owner = hp_zone_block_word(zone->public.zone, block).owner;
 
-	return owner < HP_TENANTS_MAX && zone->owner_waits[owner];
+	return owner < HP_OWNERS_MAX && zone->owner_waits[owner];
 }
 
 static struct pool_owner *owner_of(const struct bound_zone *zone, uint32_t block)

@@ -11,6 +11,7 @@
 #include "daemon/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,6 +69,7 @@ static int make_words(struct bound_zone *zone, uint32_t nr_owners)
 		.nr_pages = zone->public.nr_blocks * zone->public.block_pages,
 		.nr_owners = nr_owners,
 		.id = zone->public.id,
+		.refcounts = true,
 		.pageblock_order = order_of(zone->public.block_pages),
 		.max_order = order_of(zone->public.block_pages) > DEFAULT_MAX_ORDER
 				     ? order_of(zone->public.block_pages)
@@ -334,7 +336,7 @@ struct pool_zone *pool_find_zone(struct pool *pool, const char *name, size_t nam
 	return NULL;
 }
 
-int pool_open_block(struct pool_zone *zone, uint32_t block, uint64_t *ret_generation)
+static int open_block(struct pool_zone *zone, uint32_t block, int access, uint64_t *ret_generation)
 {
 	struct bound_zone *bound = bound_zone(zone);
 	struct hp_block_word word;
@@ -345,10 +347,20 @@ int pool_open_block(struct pool_zone *zone, uint32_t block, uint64_t *ret_genera
 	word = hp_zone_block_word(zone->zone, block);
 	if (word.state != HP_BLOCK_LIVE && word.state != HP_BLOCK_FAILING)
 		return -ENOENT;
-	fd = bound->backing->open(&bound->blocks[block], word.generation);
+	fd = bound->backing->open(&bound->blocks[block], word.generation, access);
 	if (fd >= 0)
 		*ret_generation = word.generation;
 	return fd;
+}
+
+int pool_open_block(struct pool_zone *zone, uint32_t block, uint64_t *ret_generation)
+{
+	return open_block(zone, block, O_RDWR, ret_generation);
+}
+
+int pool_open_block_read_only(struct pool_zone *zone, uint32_t block, uint64_t *ret_generation)
+{
+	return open_block(zone, block, O_RDONLY, ret_generation);
 }
 
 void pool_zone_get_info(struct pool_zone *zone, struct pool_zone_info *ret)

@@ -75,6 +75,12 @@ struct pool_zone *pool_find_zone(struct pool *pool, const char *name, size_t nam
  */
 int pool_open_block(struct pool_zone *zone, uint32_t block, uint64_t *ret_generation);
 
+/*
+ * The same for a client that may only read. The file is ours and nobody else's to open, so no
+ * unprivileged process of another uid makes a writable one of it.
+ */
+int pool_open_block_read_only(struct pool_zone *zone, uint32_t block, uint64_t *ret_generation);
+
 /* Pages of an owner may have become idle, or clean stock was taken: the recyclers look. Never
  * waits. */
 void pool_poke(struct pool *pool);

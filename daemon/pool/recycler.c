@@ -2,7 +2,7 @@
 /*
  * Recyclers: threads that empty files and make new ones.
  *
- * Of an owner's blocks one is worked on at a time, and each owner has a budget: however fast a tenant
+ * Of an owner's blocks, those of his shares included, one is worked on at a time, and each owner has a budget: however fast a tenant
  * takes and gives back, and whatever he does to hold up a truncation, the others' blocks go on. A
  * thread that waits for over 50 ms in a call that its owner can hold up no longer counts, and
  * another one starts; when it comes back it ends, if there are enough without it. So there are never
@@ -21,9 +21,12 @@
 
 /* --- picking ---------------------------------------------------------------------------------- */
 
+/* Whom it is charged to: a tenant's shares are no way for him to have more threads busy. */
 static uint32_t owner_of(const struct pool_block *block)
 {
-	return hp_zone_block_word(block->zone->public.zone, block->index).owner;
+	struct hp_zone *zone = block->zone->public.zone;
+
+	return hp_zone_owner_account(zone, hp_zone_block_word(zone, block->index).owner);
 }
 
 /* Below clean-min the rate that the operator set for quiet times does not count. */

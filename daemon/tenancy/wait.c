@@ -118,10 +118,10 @@ static void enqueue(struct waits *waits, struct waiter *waiter)
 		TAILQ_INSERT_HEAD(&zone->queue, waiter, link);
 	waiter->state = WAITER_QUEUED;
 	zone->count++;
-	if (zone->waiting[waiter->request.owner]++ == 0)
-		pool_set_owner_waits(waiter->zone, waiter->request.owner, true);
+	if (zone->waiting[waiter->tenant->owner]++ == 0)
+		pool_set_owner_waits(waiter->zone, waiter->tenant->owner, true);
 	if (waiter->request.flags & HP_ALLOC_EXCLUSIVE)
-		pool_refresh_owner(waiter->zone, waiter->request.owner, waiter->blocks);
+		pool_refresh_owner(waiter->zone, waiter->tenant->owner, waiter->blocks);
 	zone->blocks += waiter->blocks;
 }
 
@@ -132,8 +132,8 @@ static void dequeue(struct waits *waits, struct waiter *waiter)
 	TAILQ_REMOVE(&zone->queue, waiter, link);
 	waiter->state = WAITER_IDLE;
 	zone->count--;
-	if (--zone->waiting[waiter->request.owner] == 0)
-		pool_set_owner_waits(waiter->zone, waiter->request.owner, false);
+	if (--zone->waiting[waiter->tenant->owner] == 0)
+		pool_set_owner_waits(waiter->zone, waiter->tenant->owner, false);
 	zone->blocks -= waiter->blocks;
 }
 
@@ -144,7 +144,7 @@ static bool try_grant(struct waiter *waiter)
 	int rc = hp_zone_alloc_bulk(zone, NULL, &waiter->request, waiter->grants, waiter->n);
 
 	if ((rc == HP_NO_ROOM || rc == HP_OVER_LIMIT) &&
-	    hp_zone_drain(zone, waiter->request.owner) > 0)
+	    hp_zone_drain(zone, waiter->tenant->owner) > 0)
 		rc = hp_zone_alloc_bulk(zone, NULL, &waiter->request, waiter->grants, waiter->n);
 	return rc == 0;
 }
@@ -170,7 +170,7 @@ static bool below_guarantee(const struct waiter *waiter)
 {
 	struct hp_account_stats stats;
 
-	hp_zone_account_stats(waiter->zone->zone, waiter->request.owner, &stats);
+	hp_zone_account_stats(waiter->zone->zone, waiter->tenant->owner, &stats);
 	return stats.held_blocks < stats.guarantee_blocks;
 }
 
@@ -182,7 +182,7 @@ static size_t find_candidates(struct zone_waits *zone, struct candidate ret[HP_T
 	size_t n = 0;
 
 	TAILQ_FOREACH (waiter, &zone->queue, link) {
-		uint32_t owner = waiter->request.owner;
+		uint32_t owner = waiter->tenant->owner;
 
 		if (seen[owner / 64] >> owner % 64 & 1)
 			continue;
@@ -205,7 +205,7 @@ static struct waiter *serve_one(struct waits *waits, struct zone_waits *zone)
 		if (!try_grant(waiter))
 			continue;
 		dequeue(waits, waiter);
-		zone->turn[waiter->request.owner] = ++waits->turns;
+		zone->turn[waiter->tenant->owner] = ++waits->turns;
 		return waiter;
 	}
 	return NULL;
@@ -252,7 +252,7 @@ static int check_possible(struct waiter *waiter)
 	if (blocks > zone->nr_blocks ||
 	    waiter->request.align > hp_zone_get_config(zone->zone)->nr_pages)
 		return WAIT_OVER_ZONE;
-	hp_zone_account_stats(zone->zone, waiter->request.owner, &stats);
+	hp_zone_account_stats(zone->zone, waiter->tenant->owner, &stats);
 	if (blocks > stats.limit_blocks)
 		return WAIT_OVER_LIMIT;
 	waiter->blocks = blocks;

@@ -32,7 +32,7 @@ struct waiter {
 	/* set before waits_add() */
 	struct tenant *tenant;
 	struct pool_zone *zone;
-	struct hp_request request; /* whole, owner and slot included */
+	struct hp_request request; /* whole; owner and slot are the tenant's or a share's */
 	struct hp_grant *grants;   /* room for n */
 	size_t n;
 	uint32_t priority; /* higher first */

@@ -111,7 +111,7 @@ struct rig *rig_new(const struct rig_options *options)
 	assert_non_null(rig);
 	rig->descriptors = rig_count_descriptors();
 	rig->config = load(options->config ? options->config : RIG_CONFIG RIG_NO_LIMIT);
-	assert_int_equal(pool_new(&rig->net.pool, rig->config, HP_TENANTS_MAX, &callbacks), 0);
+	assert_int_equal(pool_new(&rig->net.pool, rig->config, HP_OWNERS_MAX, &callbacks), 0);
 	assert_int_equal(tenants_new(&rig->net.tenants, rig->config, rig->net.pool), 0);
 	assert_int_equal(slots_new(&rig->net.slots, rig->net.tenants), 0);
 	rig->net.workers = rig->workers;
