@@ -164,7 +164,19 @@ static int wait_readable(struct connection *connection)
 	}
 }
 
-static int read_more(struct connection *connection)
+/* Whether there is something to read, without waiting. */
+static int check_readable(struct connection *connection)
+{
+	struct pollfd p = {.fd = connection->socket, .events = POLLIN};
+	int r;
+
+	do
+		r = poll(&p, 1, 0);
+	while (r < 0 && errno == EINTR);
+	return r < 0 ? -errno : r == 0 ? -EAGAIN : 0;
+}
+
+static int read_more(struct connection *connection, bool wait)
 {
 	size_t nr_fds;
 	bool truncated;
@@ -177,11 +189,11 @@ static int read_more(struct connection *connection)
 	connection->start = 0;
 
 	do {
-		if (connection->waited) {
-			r = wait_readable(connection);
-			if (r < 0)
-				return r;
-		}
+		r = !wait		 ? check_readable(connection)
+		    : connection->waited ? wait_readable(connection)
+					 : 0;
+		if (r < 0)
+			return r;
 		connection->waited = true;
 		n = hp_fds_recv(connection->socket, connection->input + connection->end,
 				sizeof(connection->input) - connection->end,
@@ -201,7 +213,7 @@ static int read_more(struct connection *connection)
 	return 0;
 }
 
-int connection_receive(struct connection *connection, struct hp_frame *ret)
+static int receive(struct connection *connection, struct hp_frame *ret, bool wait)
 {
 	size_t used;
 	int r;
@@ -217,10 +229,22 @@ int connection_receive(struct connection *connection, struct hp_frame *ret)
 		}
 		if (r != HP_FRAME_INCOMPLETE)
 			return connection_break(connection, -EPROTO);
-		r = read_more(connection);
+		r = read_more(connection, wait);
+		if (r == -EAGAIN)
+			return r;
 		if (r < 0)
 			return connection_break(connection, r);
 	}
+}
+
+int connection_receive(struct connection *connection, struct hp_frame *ret)
+{
+	return receive(connection, ret, true);
+}
+
+int connection_receive_nowait(struct connection *connection, struct hp_frame *ret)
+{
+	return receive(connection, ret, false);
 }
 
 int connection_take_fd(struct connection *connection)

@@ -56,6 +56,9 @@ int connection_send(struct connection *connection, uint8_t type, uint16_t tag,
  */
 int connection_receive(struct connection *connection, struct hp_frame *ret);
 
+/* The same without waiting: -EAGAIN if no whole frame is there. */
+int connection_receive_nowait(struct connection *connection, struct hp_frame *ret);
+
 /* The oldest descriptor that came, now the caller's; -1: none. */
 int connection_take_fd(struct connection *connection);
 

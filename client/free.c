@@ -56,6 +56,7 @@ static void forget(struct hugepool *pool, struct held_range *held, struct releas
 
 	recency_note(&pool->recency, held->zone, page, pages, pages * window->page_bytes);
 	window_unmap_range(window, page, pages, held->address);
+	event_forget(pool, held);
 	range_table_remove(&pool->ranges, held);
 	request_release(pool, release, window, page, pages, false);
 }
@@ -168,24 +169,10 @@ static int read_left(const struct hugepool *pool, const Hugepool__V1__Ranges *gr
 	return grant->n_ranges == at ? 0 : -EPROTO;
 }
 
-static struct hugepool_range name_left(const struct window *window, const struct held_range *left)
+static struct hugepool_range name_left(struct hugepool *pool, const struct held_range *left)
 {
-	const struct hp_wire_range wire = {
-		.zone = left->zone,
-		.page = left->page,
-		.pages = left->pages,
-		.generation = left->generation,
-	};
-	struct hugepool_range range = {
-		.address = left->address,
-		.bytes = left->pages * window->page_bytes,
-		.page_size = window->page_bytes,
-	};
-
-	if (left->pages == 0)
-		return (struct hugepool_range){.address = NULL};
-	hp_wire_put_range(range.lease, &wire);
-	return range;
+	return left->pages ? handle_name_range(pool, left)
+			   : (struct hugepool_range){.address = NULL};
 }
 
 /* The range becomes what is left of it. Room in the table has been reserved. */
@@ -199,6 +186,7 @@ static void cut(struct hugepool *pool, struct held_range *held, const struct par
 		     part->pages * window->page_bytes);
 	window_unmap_part(window, held->page, held->pages, held->address, part->offset,
 			  part->pages);
+	event_forget(pool, held);
 	range_table_remove(&pool->ranges, held);
 	for (size_t i = 0; i < 2; i++)
 		if (part->left[i].pages)
@@ -244,7 +232,7 @@ static int free_part_locked(struct hugepool *pool, struct hugepool_range *range,
 		return request_fail_protocol(pool);
 
 	for (size_t i = 0; i < 2; i++)
-		ranges[i] = name_left(handle_window(pool, held->zone), &part.left[i]);
+		ranges[i] = name_left(pool, &part.left[i]);
 	cut(pool, held, &part);
 	*range = ranges[part.left[0].pages == 0];
 	if (ret_rest)

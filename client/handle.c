@@ -30,6 +30,25 @@ struct window *handle_window(struct hugepool *pool, uint32_t zone)
 	return NULL;
 }
 
+struct hugepool_range handle_name_range(struct hugepool *pool, const struct held_range *held)
+{
+	const struct window *window = handle_window(pool, held->zone);
+	const struct hp_wire_range wire = {
+		.zone = held->zone,
+		.page = held->page,
+		.pages = held->pages,
+		.generation = held->generation,
+	};
+	struct hugepool_range range = {
+		.address = held->address,
+		.bytes = held->pages * window->page_bytes,
+		.page_size = window->page_bytes,
+	};
+
+	hp_wire_put_range(range.lease, &wire);
+	return range;
+}
+
 void handle_note(struct hugepool *pool, int error, const char *format, ...)
 {
 	va_list args;
@@ -130,6 +149,7 @@ static void let_go(struct hugepool *pool, bool unmap)
 
 static struct hugepool *destroy(struct hugepool *pool)
 {
+	loop_deinit(&pool->loop);
 	connection_deinit(&pool->connection);
 	pthread_mutex_destroy(&pool->mutex);
 	free(pool);
@@ -172,6 +192,7 @@ int handle_open(struct hugepool **ret, const struct hugepool_options *theirs,
 	pool->pid = getpid();
 	pool->flags = options.flags;
 	pool->connection.socket = -1;
+	loop_init(&pool->loop);
 	r = open_with(pool, &options);
 	if (r < 0) {
 		if (ret_error)

@@ -6,7 +6,9 @@
 #include <sys/types.h>
 
 #include "client/connection.h"
+#include "client/event.h"
 #include "client/include/hugepool/hugepool.h"
+#include "client/loop.h"
 #include "client/range.h"
 #include "client/window.h"
 #include "client/zero.h"
@@ -16,12 +18,15 @@ struct hugepool {
 	pid_t pid;	       /* whoever opened it; a child of fork() is not */
 	unsigned flags;	       /* enum hugepool_flags */
 	bool keep_fds;	       /* of blocks that come now: the request asks for exclusive ones */
+	bool break_logged;     /* why the connection is broken */
 	uint16_t last_tag;     /* of requests */
 	struct connection connection;
 	struct window windows[HP_ZONES_MAX];
 	size_t nr_windows;
 	struct range_table ranges;
 	struct recency recency;
+	struct events events;
+	struct loop loop;
 	struct hugepool_error error;
 };
 
@@ -31,6 +36,9 @@ int handle_open(struct hugepool **ret, const struct hugepool_options *options,
 
 /* NULL: no such zone. */
 struct window *handle_window(struct hugepool *pool, uint32_t zone);
+
+/* What the program calls a range that is held. */
+struct hugepool_range handle_name_range(struct hugepool *pool, const struct held_range *held);
 
 /* Writes the last error down, with its message. error: -errno. */
 void handle_note(struct hugepool *pool, int error, const char *format, ...)

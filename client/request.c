@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #define TAG_REQUEST_MAX 0x7fffu
@@ -96,7 +97,7 @@ static int fail_as_told(struct hugepool *pool, const Hugepool__V1__Error *told)
 	return r;
 }
 
-static int fail_broken(struct hugepool *pool, int error)
+static int note_broken(struct hugepool *pool, int error)
 {
 	switch (error) {
 	case -ETIMEDOUT:
@@ -112,9 +113,25 @@ static int fail_broken(struct hugepool *pool, int error)
 	}
 }
 
+/* Why it broke is worth a line, once. */
+static void log_broken(struct hugepool *pool)
+{
+	if (!pool->connection.broken || pool->break_logged)
+		return;
+	pool->break_logged = true;
+	event_log(pool, LOG_ERR, "%s", pool->error.message);
+}
+
+int request_fail_broken(struct hugepool *pool, int error)
+{
+	note_broken(pool, error);
+	log_broken(pool);
+	return error;
+}
+
 int request_fail_protocol(struct hugepool *pool)
 {
-	return fail_broken(pool, connection_break(&pool->connection, -EPROTO));
+	return request_fail_broken(pool, connection_break(&pool->connection, -EPROTO));
 }
 
 /* --- what comes unasked ----------------------------------------------------------------------- */
@@ -167,6 +184,15 @@ static int retire_blocks(struct hugepool *pool, const Hugepool__V1__Blocks *bloc
 	return 0;
 }
 
+static int take_pressure(struct hugepool *pool, const Hugepool__V1__Pressure *pressure)
+{
+	const struct window *window = handle_window(pool, pressure->zone);
+
+	if (window)
+		event_pressure(pool, window);
+	return 0;
+}
+
 static int handle_unasked(struct hugepool *pool, const struct hp_frame *frame)
 {
 	const ProtobufCMessageDescriptor *descriptor = hp_message_descriptor(frame->type);
@@ -183,16 +209,32 @@ static int handle_unasked(struct hugepool *pool, const struct hp_frame *frame)
 		return take_blocks(pool, (const Hugepool__V1__Blocks *)message);
 	case TYPE(BLOCK_RETIRED):
 		return retire_blocks(pool, (const Hugepool__V1__Blocks *)message);
+	case TYPE(PRESSURE):
+		return take_pressure(pool, (const Hugepool__V1__Pressure *)message);
 	case TYPE(ERROR):
 		/* Its last word. */
 		connection_break(&pool->connection, -ECONNRESET);
-		return fail_as_told(pool, (const Hugepool__V1__Error *)message);
+		r = fail_as_told(pool, (const Hugepool__V1__Error *)message);
+		log_broken(pool);
+		return r;
 	default:
 		return 0;
 	}
 }
 
 /* --- exchanges -------------------------------------------------------------------------------- */
+
+int request_handle(struct hugepool *pool, const struct hp_frame *frame)
+{
+	int r;
+
+	if (frame->tag >= TAG_RELEASE)
+		return 0;
+	if (frame->tag != 0)
+		return request_fail_protocol(pool);
+	r = handle_unasked(pool, frame);
+	return r == -EPROTO ? request_fail_protocol(pool) : r;
+}
 
 /* Reads until the reply with this tag is there. */
 static int await(struct hugepool *pool, uint16_t tag, struct hp_frame *ret)
@@ -201,16 +243,10 @@ static int await(struct hugepool *pool, uint16_t tag, struct hp_frame *ret)
 		int r = connection_receive(&pool->connection, ret);
 
 		if (r < 0)
-			return fail_broken(pool, r);
+			return request_fail_broken(pool, r);
 		if (ret->tag == tag)
 			return 0;
-		if (ret->tag >= TAG_RELEASE)
-			continue;
-		if (ret->tag != 0)
-			return request_fail_protocol(pool);
-		r = handle_unasked(pool, ret);
-		if (r == -EPROTO)
-			return request_fail_protocol(pool);
+		r = request_handle(pool, ret);
 		if (r < 0)
 			return r;
 	}
@@ -225,12 +261,14 @@ int request_exchange_waiting(struct hugepool *pool, uint8_t type, const Protobuf
 	int r;
 
 	if (pool->connection.broken)
-		return fail_broken(pool, -ECONNRESET);
+		return request_fail_broken(pool, -ECONNRESET);
 	connection_begin(&pool->connection, wait_ms);
 	r = connection_send(&pool->connection, type, tag, message);
 	if (r < 0)
-		return fail_broken(pool, r);
+		return request_fail_broken(pool, r);
 	r = await(pool, tag, &frame);
+	if (pool->connection.start != pool->connection.end || pool->connection.broken)
+		loop_wake(pool); /* that does not show on the socket any more */
 	if (r < 0)
 		return r;
 

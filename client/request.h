@@ -47,6 +47,15 @@ void request_release(struct hugepool *pool, struct release *release, struct wind
 /* Sends what is left, without waiting for the answer. */
 void request_release_flush(struct hugepool *pool, struct release *release);
 
+/*
+ * A frame that is no reply anybody waits for: what the daemon says unasked. Return: 0 or -errno, with
+ * the handle's error written and the connection broken.
+ */
+int request_handle(struct hugepool *pool, const struct hp_frame *frame);
+
+/* Notes why nothing can be exchanged any more. Return: error. */
+int request_fail_broken(struct hugepool *pool, int error);
+
 /* The daemon has broken the protocol: so is the connection. Return: -EPROTO. */
 int request_fail_protocol(struct hugepool *pool);
 

@@ -22,7 +22,8 @@ static void (*const volatile functions[])(void) = {
 	(void (*)(void))hugepool_alloc,	    (void (*)(void))hugepool_alloc_bulk,
 	(void (*)(void))hugepool_free,	    (void (*)(void))hugepool_free_bulk,
 	(void (*)(void))hugepool_range_fd,  (void (*)(void))hugepool_get_error,
-	(void (*)(void))hugepool_free_part,
+	(void (*)(void))hugepool_free_part, (void (*)(void))hugepool_set_callbacks,
+	(void (*)(void))hugepool_get_fd,    (void (*)(void))hugepool_dispatch,
 };
 
 int main(void)

@@ -197,6 +197,65 @@ hugepool_range_fd(struct hugepool *pool, const struct hugepool_range *range, uin
  */
 HUGEPOOL_PUBLIC int hugepool_get_error(struct hugepool *pool, struct hugepool_error *ret);
 
+/* --- news of the daemon ------------------------------------------------------------------------ */
+
+/*
+ * Functions for what the daemon says unasked, each NULL or called with userdata first. All but log
+ * are called by hugepool_dispatch() and by nothing else, in its thread, without a lock: they may call
+ * any function of the library but hugepool_close() of the same handle. What they are given is
+ * borrowed for the call.
+ */
+struct hugepool_callbacks {
+	size_t size;
+	void *userdata;
+	/*
+	 * Something for the program's log. priority: as of syslog(3). Called at once, by whichever
+	 * function and thread has something to say, while the handle is locked: it must not call the
+	 * library with that handle.
+	 */
+	void (*log)(void *userdata, int priority, const char *message);
+	/* Somebody waits for room in this zone: whoever can spare something there gives it back. */
+	void (*pressure)(void *userdata, const char *zone);
+	/*
+	 * The range was taken away by the operator. What it held is gone; ordinary memory full of
+	 * zeros is in its place, so that a late access does no harm. It is to be freed like any
+	 * other.
+	 */
+	void (*revoked)(void *userdata, const struct hugepool_range *range);
+	/* The daemon was away and is back; every range is as it was. */
+	void (*resumed)(void *userdata);
+};
+#define HUGEPOOL_CALLBACKS_INIT                                                 \
+	{                                                                       \
+		sizeof(struct hugepool_callbacks), NULL, NULL, NULL, NULL, NULL \
+	}
+
+/*
+ * Sets all of them; NULL: none. Copied. Set them right after hugepool_open(): news for which there is
+ * no function are dropped. Thread-safe; another thread may be in an old function still. Errors:
+ * -EINVAL, -E2BIG (functions this version does not know).
+ */
+HUGEPOOL_PUBLIC int hugepool_set_callbacks(struct hugepool *pool,
+					   const struct hugepool_callbacks *callbacks);
+
+/*
+ * A descriptor for poll(), epoll or an event loop: readable when hugepool_dispatch() has something to
+ * do. It is the same one for as long as the handle lives, also when the connection is made anew.
+ * Borrowed: only wait for it to be readable. Thread-safe.
+ * Errors: -EMFILE, -ENFILE, -ENOMEM.
+ */
+HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int hugepool_get_fd(struct hugepool *pool);
+
+/*
+ * Takes in what the daemon has sent, and calls the functions that are due. If none is, it waits at
+ * most timeout_ms for one (0: not at all, negative: for ever). Return: how many were called, 0 if
+ * none until then. Thread-safe; a function that is called may itself dispatch. Which of several
+ * dispatching threads calls a function is not said; with one, they come in order.
+ * Errors: -EINTR (a signal came while it waited), -ECONNRESET and -EPROTO (nothing will come any
+ * more), and those of hugepool_get_fd().
+ */
+HUGEPOOL_PUBLIC int hugepool_dispatch(struct hugepool *pool, int timeout_ms);
+
 /* Version of the library, "major.minor.patch". */
 HUGEPOOL_PUBLIC const char *hugepool_version(void);
 
