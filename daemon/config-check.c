@@ -24,6 +24,7 @@
 #define SHMEM_PAGE_BYTES      (UINT64_C(2) << 20)
 #define DEFAULT_BLOCK_BYTES   (UINT64_C(64) << 20)
 #define DEFAULT_IDLE_DELAY_MS 10000
+#define DEFAULT_GRACE_MS      30000
 #define DEFAULT_RECYCLERS_MAX 4
 #define DEFAULT_SOCKET_MODE   0660
 
@@ -60,6 +61,8 @@ static void daemon_defaults(struct config_draft *draft)
 	}
 	if (!draft->daemon.key[DAEMON_IDLE_DELAY].file)
 		config->idle_delay_ms = DEFAULT_IDLE_DELAY_MS;
+	if (!draft->daemon.key[DAEMON_GRACE].file)
+		config->grace_ms = DEFAULT_GRACE_MS;
 }
 
 /* --- zones ------------------------------------------------------------------------------------ */

@@ -60,6 +60,8 @@ static const struct key keys[] = {
 	{SECTION_DAEMON, "recycle-threads", KIND_COUNT,       DAEMON_RECYCLE_THREADS, DAEMON(recycle_threads), 1, RECYCLE_THREADS_MAX},
 	{SECTION_DAEMON, "recycle-rate",    KIND_SIZE,        DAEMON_RECYCLE_RATE,    DAEMON(recycle_rate_bytes), 0, 0},
 	{SECTION_DAEMON, "idle-delay",      KIND_DURATION,    DAEMON_IDLE_DELAY,      DAEMON(idle_delay_ms), 0, 0},
+	{SECTION_DAEMON, "state",           KIND_PATH,        DAEMON_STATE,           DAEMON(state_path), 0, 0},
+	{SECTION_DAEMON, "grace",           KIND_DURATION,    DAEMON_GRACE,           DAEMON(grace_ms), 0, 0},
 
 	{SECTION_ZONE, "page-size",         KIND_SIZE,    ZONE_PAGE_SIZE,  ZONE(page_bytes), 0, 0},
 	{SECTION_ZONE, "block-size",        KIND_SIZE,    ZONE_BLOCK_SIZE, ZONE(block_bytes), 0, 0},

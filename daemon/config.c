@@ -90,6 +90,7 @@ struct config *config_free(struct config *config)
 	free(config->admin_socket);
 	free(config->socket_group);
 	free(config->setup_socket);
+	free(config->state_path);
 	free(config->namespace_path);
 	for (size_t i = 0; config->tenants && i < config->nr_tenants; i++) {
 		free(config->tenants[i].socket);

@@ -67,6 +67,8 @@ struct config {
 	unsigned workers;     /* event loops, default 1 */
 	unsigned recycle_threads;
 	uint64_t recycle_rate_bytes; /* a second, 0: no limit */
+	char *state_path;	     /* the state file; NULL: leases end with the daemon */
+	unsigned grace_ms;	     /* how long broken sessions may be resumed */
 	unsigned idle_delay_ms; /* before idle blocks of a tenant without sessions are reclaimed */
 
 	struct config_zone *zones;

@@ -219,6 +219,33 @@ static int make(struct pool_block *block, uint64_t generation, char reason[BACKI
 	return r;
 }
 
+static int adopt(struct pool_block *block, uint64_t generation, char reason[BACKING_REASON_MAX])
+{
+	uint64_t bytes = block->zone->public.block_bytes;
+	char name[NAME_BYTES];
+	struct stat st;
+	int fd, r;
+
+	fd = open_file(block, file_name(generation, name));
+	if (fd == -ENOENT) {
+		(void)snprintf(reason, BACKING_REASON_MAX, "there is no file of that generation");
+		return BACKING_SHORT;
+	}
+	if (fd < 0)
+		return fd;
+	r = fstat(fd, &st) < 0 ? -errno : 0;
+	close(fd);
+	if (r < 0)
+		return r;
+	if ((uint64_t)st.st_size == bytes && (uint64_t)st.st_blocks * 512 == bytes)
+		return 0;
+	(void)snprintf(reason, BACKING_REASON_MAX,
+		       "its file is %" PRIu64 " bytes long and has %" PRIu64 " of %" PRIu64
+		       " bytes of pages",
+		       (uint64_t)st.st_size, (uint64_t)st.st_blocks * 512, bytes);
+	return BACKING_SHORT;
+}
+
 static int open_life(struct pool_block *block, uint64_t generation, int access)
 {
 	const struct pool_zone *zone = &block->zone->public;
@@ -238,13 +265,19 @@ static int open_life(struct pool_block *block, uint64_t generation, int access)
 	return fd;
 }
 
-static void drop(struct pool_block *block)
+static void leave(struct pool_block *block)
 {
 	if (block->backing.fd < 0)
 		return;
-	blockfs_wipe(block->backing.fd);
 	close(block->backing.fd);
 	block->backing.fd = -1;
+}
+
+static void drop(struct pool_block *block)
+{
+	if (block->backing.fd >= 0)
+		blockfs_wipe(block->backing.fd);
+	leave(block);
 }
 
 const struct backing_ops backing_hugetlb = {
@@ -253,6 +286,8 @@ const struct backing_ops backing_hugetlb = {
 	.empty = empty,
 	.release = release,
 	.make = make,
+	.adopt = adopt,
 	.open = open_life,
 	.drop = drop,
+	.leave = leave,
 };

@@ -132,12 +132,23 @@ static void drop(struct pool_block *block)
 	end_life(block);
 }
 
+/* Nothing of it is left of another daemon. */
+static int adopt(struct pool_block *block, uint64_t generation, char reason[BACKING_REASON_MAX])
+{
+	(void)block;
+	(void)generation;
+	(void)snprintf(reason, BACKING_REASON_MAX, "ordinary memory ends with its daemon");
+	return BACKING_SHORT;
+}
+
 const struct backing_ops backing_shmem = {
 	.name = "shmem",
 	.surplus = surplus,
 	.empty = empty,
 	.release = release,
 	.make = make,
+	.adopt = adopt,
 	.open = open_life,
 	.drop = drop,
+	.leave = drop,
 };

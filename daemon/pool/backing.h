@@ -60,6 +60,13 @@ struct backing_ops {
 	int (*make)(struct pool_block *block, uint64_t generation, char reason[BACKING_REASON_MAX]);
 
 	/*
+	 * Is the file of this life there and whole, as another daemon left it? Other files are of no
+	 * account: a whole one has all the pages. Return: 0; BACKING_SHORT, with the reason; -errno.
+	 */
+	int (*adopt)(struct pool_block *block, uint64_t generation,
+		     char reason[BACKING_REASON_MAX]);
+
+	/*
 	 * A new open file description of the file of this life; access: O_RDWR or O_RDONLY. Never
 	 * waits. Return: it, -errno.
 	 */
@@ -67,6 +74,9 @@ struct backing_ops {
 
 	/* Empties and removes every file, whoever holds it, and lets go of the block's memory. */
 	void (*drop)(struct pool_block *block);
+
+	/* Lets go of the block's memory and leaves the files as they are. */
+	void (*leave)(struct pool_block *block);
 };
 
 extern const struct backing_ops backing_hugetlb, backing_shmem;

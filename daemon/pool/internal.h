@@ -12,6 +12,7 @@
 #include "daemon/pool/backing.h"
 #include "daemon/pool/budget.h"
 #include "daemon/pool/pool.h"
+#include "daemon/pool/state.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -54,7 +55,7 @@ struct bound_zone {
 	struct pool *pool;
 	const struct backing_ops *backing;
 	struct pool_block *blocks;
-	void *durable, *scratch;
+	void *scratch; /* the durable words lie in the state */
 	size_t durable_bytes, scratch_bytes;
 
 	pthread_mutex_t open_lock; /* shmem: the descriptor of a life against its end */
@@ -89,6 +90,10 @@ struct pool {
 	size_t nr_zones;
 	struct pool_owner *owners;
 	uint32_t nr_owners;
+
+	struct state *state;
+	bool pinned; /* the memory of huge pages outlives us */
+	bool keeps;  /* at the end files and words stay as they are */
 
 	int guard_socket; /* to the guard of an unpinned set-up, or -1 */
 	pid_t guard_pid;

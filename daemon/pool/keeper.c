@@ -399,20 +399,26 @@ static uint64_t look(struct pool *pool, uint64_t *idle_ns)
 	return *idle_ns < next_ns ? *idle_ns : next_ns;
 }
 
-/* No block at all: nobody else will say that the filling is over. */
-static void tell_filled_with_nothing(struct pool *pool)
+/*
+ * What was taken over is there from the beginning; and if nothing is to be brought up, nobody else will
+ * say that the filling is over.
+ */
+static void tell_what_is_there(struct pool *pool)
 {
-	uint64_t configured = 0;
-	bool empty;
+	uint64_t online = 0, configured = 0;
+	bool filled;
 
 	pthread_mutex_lock(&pool->lock);
-	empty = !pool->nr_known_blocks;
-	pthread_mutex_unlock(&pool->lock);
-	if (!empty)
-		return;
-	for (size_t z = 0; z < pool->nr_zones; z++)
+	filled = !pool->untried_blocks;
+	for (size_t z = 0; z < pool->nr_zones; z++) {
+		online += pool->zones[z].online_blocks * pool->zones[z].public.block_bytes;
 		configured += pool->zones[z].public.config->size_bytes;
-	pool->callbacks.filled(pool->callbacks.userdata, 0, configured);
+	}
+	pthread_mutex_unlock(&pool->lock);
+	for (size_t z = 0; state_is_adopted(pool->state) && z < pool->nr_zones; z++)
+		pool->callbacks.clean(pool->callbacks.userdata, &pool->zones[z].public);
+	if (filled)
+		pool->callbacks.filled(pool->callbacks.userdata, online, configured);
 }
 
 static void *run(void *arg)
@@ -420,7 +426,7 @@ static void *run(void *arg)
 	struct pool *pool = arg;
 	uint64_t idle_ns = NEVER, next_ns;
 
-	tell_filled_with_nothing(pool);
+	tell_what_is_there(pool);
 	while ((next_ns = look(pool, &idle_ns)) != 0) {
 		pthread_mutex_lock(&pool->lock);
 		if (next_ns < pool->keeper_wakes_ns)

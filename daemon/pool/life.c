@@ -29,7 +29,8 @@ static const char *const stage_names[STAGES] = {
 
 static const bool allowed[STAGES][STAGES] = {
 	[STAGE_ABSENT] = {[STAGE_RETIRING] = true},
-	[STAGE_RETIRING] = {[STAGE_RETIRING] = true, [STAGE_HELD] = true},
+	/* ready at once: as another daemon left it */
+	[STAGE_RETIRING] = {[STAGE_RETIRING] = true, [STAGE_HELD] = true, [STAGE_READY] = true},
 	[STAGE_HELD] = {[STAGE_HELD] = true, [STAGE_EMPTY] = true},
 	[STAGE_EMPTY] = {[STAGE_EMPTY] = true, [STAGE_DAMAGED] = true, [STAGE_READY] = true},
 	[STAGE_DAMAGED] = {[STAGE_DAMAGED] = true, [STAGE_READY] = true},

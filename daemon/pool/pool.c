@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,10 +41,7 @@ uint64_t pool_now_ns(void)
 
 /* --- zones ------------------------------------------------------------------------------------ */
 
-/*
- * The memories of a zone. Both are anonymous: what is in them ends with the daemon. The durable one is
- * where a state file will be mapped.
- */
+/* Scratch memory; the durable words lie in the state. */
 static void *zone_memory(size_t bytes)
 {
 	void *memory = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE,
@@ -63,33 +61,42 @@ static uint8_t order_of(uint32_t pages)
 	return (uint8_t)__builtin_ctz(pages);
 }
 
-static int make_words(struct bound_zone *zone, uint32_t nr_owners)
+static int adopt_words(struct bound_zone *zone, struct hp_zone *words,
+		       const struct hp_zone_config *config, void *durable);
+
+static struct hp_zone_config words_config(const struct bound_zone *zone)
 {
-	const struct hp_zone_config config = {
+	uint8_t order = order_of(zone->public.block_pages);
+
+	return (struct hp_zone_config){
 		.nr_pages = zone->public.nr_blocks * zone->public.block_pages,
-		.nr_owners = nr_owners,
+		.nr_owners = zone->pool->nr_owners,
 		.id = zone->public.id,
 		.refcounts = true,
-		.pageblock_order = order_of(zone->public.block_pages),
-		.max_order = order_of(zone->public.block_pages) > DEFAULT_MAX_ORDER
-				     ? order_of(zone->public.block_pages)
-				     : DEFAULT_MAX_ORDER,
+		.pageblock_order = order,
+		.max_order = order > DEFAULT_MAX_ORDER ? order : DEFAULT_MAX_ORDER,
 	};
+}
+
+/* Anew, or as another daemon left them. Return: 0 or -errno. */
+static int make_words(struct bound_zone *zone)
+{
+	const struct hp_zone_config config = words_config(zone);
+	void *durable = state_zone_words(zone->pool->state, zone->public.id);
 	size_t struct_bytes = (hp_zone_struct_size() + 63) / 64 * 64;
 	struct hp_zone *words;
 	int r;
 
-	r = hp_zone_sizes(&config, &zone->durable_bytes, &zone->scratch_bytes);
-	if (r < 0)
-		return r;
-	zone->durable = zone_memory(zone->durable_bytes);
 	zone->scratch = zone_memory(zone->scratch_bytes);
 	words = aligned_alloc(64, struct_bytes);
-	if (!zone->durable || !zone->scratch || !words) {
+	if (!zone->scratch || !words) {
 		free(words);
 		return -ENOMEM;
 	}
-	r = hp_zone_init(words, &config, zone->durable, zone->scratch);
+	if (state_is_adopted(zone->pool->state))
+		r = adopt_words(zone, words, &config, durable);
+	else
+		r = hp_zone_init(words, &config, durable, zone->scratch);
 	if (r < 0)
 		free(words);
 	else
@@ -112,6 +119,7 @@ static int init_zone(struct pool *pool, size_t id)
 {
 	struct bound_zone *zone = &pool->zones[id];
 	const struct config_zone *config = &pool->config->zones[id];
+	struct hp_zone_config words;
 
 	init_public(&zone->public, (uint8_t)id, config);
 	zone->pool = pool;
@@ -134,20 +142,102 @@ static int init_zone(struct pool *pool, size_t id)
 			(void)snprintf(block->reason, sizeof(block->reason),
 				       "no huge pages for it");
 	}
-	return make_words(zone, pool->nr_owners);
+	words = words_config(zone);
+	return hp_zone_sizes(&words, &zone->durable_bytes, &zone->scratch_bytes);
 }
 
 static void free_zone(struct bound_zone *zone)
 {
-	for (uint32_t i = 0; zone->blocks && i < zone->public.nr_blocks; i++)
-		zone->backing->drop(&zone->blocks[i]);
+	for (uint32_t i = 0; zone->blocks && i < zone->public.nr_blocks; i++) {
+		if (zone->pool->keeps)
+			zone->backing->leave(&zone->blocks[i]);
+		else
+			zone->backing->drop(&zone->blocks[i]);
+	}
 	free(zone->blocks);
 	if (zone->public.zone)
 		hp_zone_deinit(zone->public.zone);
 	free(zone->public.zone);
-	zone_memory_free(zone->durable, zone->durable_bytes);
 	zone_memory_free(zone->scratch, zone->scratch_bytes);
 	pthread_mutex_destroy(&zone->open_lock);
+}
+
+/* --- taking over ------------------------------------------------------------------------------ */
+
+static uint32_t owner_of_slot(void *userdata, uint32_t slot)
+{
+	const struct bound_zone *zone = userdata;
+
+	return state_owner_of_slot(zone->pool->state, slot);
+}
+
+/* Its directory was handed to us, and its file is there and has all its pages. */
+static bool block_whole(void *userdata, uint32_t index, struct hp_block_word word)
+{
+	struct bound_zone *zone = userdata;
+	struct pool_block *block = &zone->blocks[index];
+	char reason[BACKING_REASON_MAX] = "";
+	int r;
+
+	if (word.state == HP_BLOCK_ISOLATED) /* to be recycled from the beginning in any case */
+		return true;
+	r = block->stage == STAGE_ABSENT ? BACKING_BARE
+					 : zone->backing->adopt(block, word.generation, reason);
+	if (r == 0)
+		return true;
+	if (r == BACKING_BARE)
+		(void)snprintf(reason, sizeof(reason), "no huge pages for it");
+	else if (r < 0)
+		(void)snprintf(reason, sizeof(reason), "%s", strerror(-r));
+	log_warning("block is not taken over zone=%s block=%u generation=%" PRIu64 " reason=\"%s\"",
+		    zone->public.name, index, word.generation, reason);
+	return false;
+}
+
+static void report(void *userdata, const char *message)
+{
+	const struct bound_zone *zone = userdata;
+
+	log_warning("taking over: %s zone=%s", message, zone->public.name);
+}
+
+/* What the words say of a block is where its memory stands. */
+static void take_over_block(struct pool_block *block, struct hp_block_word word)
+{
+	struct bound_zone *zone = block->zone;
+
+	if (block->backing.generation < word.generation)
+		block->backing.generation = word.generation;
+	block->seen_state = word.state;
+	if (word.state != HP_BLOCK_OFFLINE && block->stage != STAGE_ABSENT)
+		zone->online_blocks++;
+	if (block->stage != STAGE_ABSENT &&
+	    (word.state == HP_BLOCK_CLEAN || word.state == HP_BLOCK_LIVE ||
+	     word.state == HP_BLOCK_FAILING))
+		life_set_stage(block, STAGE_READY, "");
+}
+
+static int adopt_words(struct bound_zone *zone, struct hp_zone *words,
+		       const struct hp_zone_config *config, void *durable)
+{
+	const struct hp_rebuild_ops ops = {
+		.owner_of_slot = owner_of_slot,
+		.block_whole = block_whole,
+		.report = report,
+		.userdata = zone,
+	};
+	struct hp_rebuild_stats stats;
+	int r = hp_zone_rebuild(words, config, durable, zone->scratch, &ops, &stats);
+
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < zone->public.nr_blocks; i++)
+		take_over_block(&zone->blocks[i], hp_zone_block_word(words, i));
+	log_notice("zone taken over zone=%s leases=%u revoked=%u quarantined_blocks=%u "
+		   "isolated_blocks=%u",
+		   zone->public.name, stats.leases, stats.revoked, stats.quarantined_blocks,
+		   stats.isolated_blocks);
+	return 0;
 }
 
 /* --- life of the pool ------------------------------------------------------------------------- */
@@ -169,7 +259,7 @@ static void tell_about_backing(const struct pool *pool)
 				    pool->zones[z].public.name);
 }
 
-/* Those with memory are to be brought up, in order. */
+/* Those with memory are to be brought up, in order, unless they were taken over as they are. */
 static void queue_known_blocks(struct pool *pool)
 {
 	for (size_t z = 0; z < pool->nr_zones; z++) {
@@ -178,11 +268,15 @@ static void queue_known_blocks(struct pool *pool)
 
 			if (block->stage == STAGE_ABSENT)
 				continue;
-			TAILQ_INSERT_TAIL(&pool->ready, block, queue);
 			pool->nr_known_blocks++;
+			if (block->stage == STAGE_READY) {
+				block->tried = true;
+				continue;
+			}
+			TAILQ_INSERT_TAIL(&pool->ready, block, queue);
+			pool->untried_blocks++;
 		}
 	}
-	pool->untried_blocks = pool->nr_known_blocks;
 }
 
 static int allocate_tables(struct pool *pool)
@@ -202,6 +296,38 @@ static int allocate_tables(struct pool *pool)
 	return 0;
 }
 
+/*
+ * Leases outlive the daemon if their memory does, which is in a namespace that hugepool-setup has
+ * pinned.
+ */
+static int open_state(struct pool *pool)
+{
+	struct state_zone zones[HP_ZONES_MAX];
+	struct state_options options = {
+		.path = pool->config->state_path,
+		.zones = zones,
+		.nr_zones = pool->nr_zones,
+		.memory_survives = pool->pinned,
+	};
+
+	for (size_t z = 0; z < pool->nr_zones; z++)
+		zones[z] = (struct state_zone){
+			.name = pool->zones[z].public.name,
+			.page_bytes = pool->zones[z].public.page_bytes,
+			.block_bytes = pool->zones[z].public.block_bytes,
+			.nr_blocks = pool->zones[z].public.nr_blocks,
+			.nr_pages =
+				pool->zones[z].public.nr_blocks * pool->zones[z].public.block_pages,
+			.durable_bytes = pool->zones[z].durable_bytes,
+		};
+	pool->keeps = options.path && pool->pinned;
+	if (options.path && !pool->pinned)
+		log_warning("leases will not outlive the daemon, whose memory does not: that needs "
+			    "\"hugepool-setup up\" and \"fds\" state=%s",
+			    options.path);
+	return state_open(&pool->state, &options);
+}
+
 static int build(struct pool *pool)
 {
 	int r = allocate_tables(pool);
@@ -215,8 +341,13 @@ static int build(struct pool *pool)
 		log_error("zones cannot be made error=\"%s\"", strerror(-r));
 		return r;
 	}
+	pool->keeps = pool->config->state_path; /* whatever goes wrong from here on */
 	if (needs_huge_pages(pool))
 		r = source_open(pool);
+	if (r == 0)
+		r = open_state(pool);
+	for (size_t z = 0; r == 0 && z < pool->nr_zones; z++)
+		r = make_words(&pool->zones[z]);
 	if (r < 0)
 		return r;
 	tell_about_backing(pool);
@@ -298,6 +429,7 @@ struct pool *pool_free(struct pool *pool)
 	stop_threads(pool);
 	for (size_t z = 0; z < pool->nr_zones; z++)
 		free_zone(&pool->zones[z]);
+	pool->state = state_close(pool->state);
 	source_close(pool);
 	if (pool->keeper_event >= 0) /* not before the last recycler is gone: they all kick */
 		close(pool->keeper_event);
@@ -311,6 +443,16 @@ struct pool *pool_free(struct pool *pool)
 }
 
 /* --- what others ask -------------------------------------------------------------------------- */
+
+struct state *pool_state(struct pool *pool)
+{
+	return pool->state;
+}
+
+bool pool_keeps_leases(const struct pool *pool)
+{
+	return pool->keeps;
+}
 
 size_t pool_nr_zones(const struct pool *pool)
 {

@@ -15,6 +15,7 @@
 #include "daemon/config.h"
 
 struct pool;
+struct state;
 
 struct pool_zone {
 	uint8_t id; /* its number in ranges and in the configuration */
@@ -55,10 +56,16 @@ int pool_new(struct pool **ret, const struct config *config, uint32_t nr_owners,
 int pool_start(struct pool *pool);
 
 /*
- * Stops the threads, truncates every file, lets go of namespace and surplus. No caller may be using
- * the zones any more. NULL is fine; returns NULL.
+ * Stops the threads, truncates every file (unless leases outlive the daemon), lets go of namespace
+ * and surplus. No caller may be using the zones any more. NULL is fine; returns NULL.
  */
 struct pool *pool_free(struct pool *pool);
+
+/* The state that the zones' words lie in, for the tables of tenancy. Borrowed. */
+struct state *pool_state(struct pool *pool);
+
+/* Do leases outlive the daemon? The end of the pool then leaves blocks and words as they are. */
+bool pool_keeps_leases(const struct pool *pool);
 
 size_t pool_nr_zones(const struct pool *pool);
 struct pool_zone *pool_zone(struct pool *pool, size_t id); /* NULL: no such zone */

@@ -280,6 +280,7 @@ int source_open(struct pool *pool)
 	if (socket >= 0) {
 		r = receive(pool, socket);
 		close(socket);
+		pool->pinned = r == 0;
 		return r;
 	}
 	if (socket != -ECONNREFUSED)

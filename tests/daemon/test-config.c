@@ -248,6 +248,8 @@ static void test_defaults(void **state)
 	assert_in_range(config->recycle_threads, 1, 4);
 	assert_int_equal(config->recycle_rate_bytes, 0);
 	assert_int_equal(config->idle_delay_ms, 10000);
+	assert_null(config->state_path);
+	assert_int_equal(config->grace_ms, 30000);
 	assert_int_equal(config->nr_zones, 1);
 	assert_int_equal(config->zones[0].page_bytes, 2 << 20);
 	assert_int_equal(config->zones[0].block_bytes, 64 << 20);
@@ -296,6 +298,8 @@ static void test_values(void **state)
 		      "socket-mode = 0600\n"
 		      "socket-group = root\n"
 		      "idle-delay = 0\n"
+		      "state = /run/x/state\n"
+		      "grace = 1s\n"
 		      "recycle-rate = 1G\n"
 		      "workers = 2");
 	assert_int_equal(config->nr_zones, 2);
@@ -321,6 +325,8 @@ static void test_values(void **state)
 	assert_string_equal(config->socket_group, "root");
 	assert_int_equal(config->socket_mode, 0600);
 	assert_int_equal(config->idle_delay_ms, 0);
+	assert_string_equal(config->state_path, "/run/x/state");
+	assert_int_equal(config->grace_ms, 1000);
 	assert_int_equal(config->recycle_rate_bytes, 1 << 30);
 	assert_int_equal(config->workers, 2);
 	config_free(config);

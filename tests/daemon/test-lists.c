@@ -364,7 +364,8 @@ static void test_check_finds(void **state)
 {
 	struct fixture *f = *state;
 	struct bound_zone *zone = bound_zone(pool_zone(f->rig->net.pool, 0));
-	hp_word_t *words = zone->durable, *lease = &words[RIG_SMALL_BLOCKS + RIG_SMALL_PAGES - 1];
+	hp_word_t *words = state_zone_words(zone->pool->state, zone->public.id),
+		  *lease = &words[RIG_SMALL_BLOCKS + RIG_SMALL_PAGES - 1];
 	const Hugepool__V1__CheckReply *reply;
 	uint64_t right = hp_durable_load(lease);
 
