@@ -8,32 +8,19 @@
  * zone, in blocks that we have mapped. A daemon that says otherwise is not listened to any more.
  * Room for writing the ranges down is made before it is asked, so that a grant is never lost.
  */
-#include "client/handle.h"
+#include "client/alloc.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "client/request.h"
 
-#define GRANT_TRIES 2
-#define NS_PER_MS   UINT64_C(1000000)
+#define NS_PER_MS UINT64_C(1000000)
 
 /* All that came later is behind it, in no padding of the first version. */
 #define REQUEST_FIRST_BYTES offsetof(struct hugepool_request, deadline_ms)
 
 #define TYPE(name) HUGEPOOL__V1__MESSAGE_TYPE__MESSAGE_TYPE_##name
-
-/* A request in the daemon's words. */
-struct wanted {
-	struct window *window;
-	uint64_t alignment; /* bytes */
-	uint64_t bytes;	    /* asked for in all */
-	uint32_t pages, align_pages;
-	size_t count;
-	bool zero, exclusive;
-	uint64_t until_ns; /* it may wait, CLOCK_MONOTONIC; 0: not at all */
-	uint32_t priority;
-};
 
 static struct window *find_window(struct hugepool *pool, const struct hugepool_request *request)
 {
@@ -79,8 +66,8 @@ static uint32_t left_ms(const struct wanted *wanted)
 	return (uint32_t)((wanted->until_ns - now - 1) / NS_PER_MS + 1);
 }
 
-static int translate(struct hugepool *pool, const struct hugepool_request *theirs, size_t count,
-		     struct wanted *ret)
+int alloc_translate(struct hugepool *pool, const struct hugepool_request *theirs, size_t count,
+		    struct wanted *ret)
 {
 	struct hugepool_request request;
 	struct window *window;
@@ -151,33 +138,18 @@ static int read_grant(const struct wanted *wanted, const Hugepool__V1__Ranges *g
 	return 0;
 }
 
-static int ask(struct hugepool *pool, const struct wanted *wanted, struct hp_wire_range *ret)
+void alloc_put_message(const struct wanted *wanted, Hugepool__V1__Alloc *ret)
 {
-	Hugepool__V1__Alloc alloc = HUGEPOOL__V1__ALLOC__INIT;
-	const ProtobufCMessage *reply;
-	int r;
-
-	alloc.zone.data = (uint8_t *)wanted->window->name;
-	alloc.zone.len = strlen(wanted->window->name);
-	alloc.pages = wanted->pages;
-	alloc.align_pages = wanted->align_pages;
-	alloc.count = (uint32_t)wanted->count;
-	alloc.zero = wanted->zero;
-	alloc.exclusive = wanted->exclusive;
-	alloc.deadline_ms = left_ms(wanted);
-	alloc.priority = wanted->priority;
-
-	pool->keep_fds = wanted->exclusive;
-	r = request_exchange_waiting(pool, TYPE(ALLOC), &alloc.base, alloc.deadline_ms, TYPE(GRANT),
-				     &reply);
-	pool->keep_fds = false;
-	if (r == -ENOMEM || r == -EDQUOT || (r == -ETIMEDOUT && !pool->connection.broken))
-		pool->error.asked_bytes = wanted->bytes;
-	if (r)
-		return r;
-	if (read_grant(wanted, (const Hugepool__V1__Ranges *)reply, ret) < 0)
-		return request_fail_protocol(pool);
-	return 0;
+	*ret = (Hugepool__V1__Alloc)HUGEPOOL__V1__ALLOC__INIT;
+	ret->zone.data = (uint8_t *)wanted->window->name;
+	ret->zone.len = strlen(wanted->window->name);
+	ret->pages = wanted->pages;
+	ret->align_pages = wanted->align_pages;
+	ret->count = (uint32_t)wanted->count;
+	ret->zero = wanted->zero;
+	ret->exclusive = wanted->exclusive;
+	ret->deadline_ms = left_ms(wanted);
+	ret->priority = wanted->priority;
 }
 
 /* Undoes the first n of what map_grant() does. */
@@ -219,51 +191,55 @@ static int map_grant(struct hugepool *pool, const struct wanted *wanted,
 	return 0;
 }
 
-/* A grant that we cannot use, and the blocks that are to blame. */
-static int give_back(struct hugepool *pool, const struct wanted *wanted,
-		     const struct hp_wire_range *wire)
+/* The ranges of a mapped grant, and what is known of them. */
+static void name_grant(struct hugepool *pool, const struct wanted *wanted,
+		       const struct hp_wire_range *wire, struct hugepool_range *ret,
+		       struct origin *ret_origin)
 {
-	uint64_t words[HP_RANGES_MAX * HP_WIRE_RANGE_WORDS];
-	Hugepool__V1__Ranges ranges = HUGEPOOL__V1__RANGES__INIT;
-	struct release release;
-	int r;
+	for (size_t i = 0; i < wanted->count; i++) {
+		const struct held_range *held =
+			range_table_find(&pool->ranges, wire[i].zone, wire[i].page);
 
-	for (size_t i = 0; i < wanted->count; i++)
-		hp_wire_put_range(words + i * HP_WIRE_RANGE_WORDS, &wire[i]);
-	ranges.n_ranges = wanted->count * HP_WIRE_RANGE_WORDS;
-	ranges.ranges = words;
-	r = request_exchange(pool, TYPE(FREE), &ranges.base, TYPE(DONE), NULL);
-	if (r < 0)
-		return r;
-	request_release_init(&release);
-	for (size_t i = 0; i < wanted->count; i++)
-		request_release(pool, &release, wanted->window, wire[i].page, wire[i].pages, true);
-	request_release_flush(pool, &release);
-	return 0;
+		/* Whether it is zero is true now, not for good: no part of its name. */
+		ret[i] = handle_name_range(pool, held);
+		ret_origin[i] = (struct origin){
+			.zeroed = wire[i].zeroed,
+			.hot = recency_is_hot(&pool->recency, held->zone, held->page, held->pages),
+		};
+	}
 }
 
-static int take_grant(struct hugepool *pool, const struct wanted *wanted,
-		      struct hp_wire_range *ret_wire)
+int alloc_accept(struct hugepool *pool, const struct wanted *wanted,
+		 const Hugepool__V1__Ranges *grant, struct hugepool_range *ret,
+		 struct origin *ret_origin)
 {
+	struct hp_wire_range wire[HP_RANGES_MAX];
 	int r;
 
-	for (int i = 0; i < GRANT_TRIES; i++) {
-		r = ask(pool, wanted, ret_wire);
-		if (r)
-			return r;
-		r = map_grant(pool, wanted, ret_wire);
-		if (r == 0)
-			return 0;
-		if (r == -EEXIST)
-			return request_fail_protocol(pool);
-		if (give_back(pool, wanted, ret_wire) < 0)
-			return -pool->error.error;
-		if (r != -EAGAIN)
-			return handle_fail(pool, r, "a granted block could not be mapped: %s",
-					   strerror(-r));
+	r = read_grant(wanted, grant, wire);
+	if (r == 0)
+		r = map_grant(pool, wanted, wire);
+	if (r == -EPROTO || r == -EEXIST)
+		return request_fail_protocol(pool);
+	if (r == 0)
+		name_grant(pool, wanted, wire, ret, ret_origin);
+	return r;
+}
+
+void alloc_release_blocks(struct hugepool *pool, const struct wanted *wanted,
+			  const Hugepool__V1__Ranges *grant)
+{
+	struct release release;
+
+	request_release_init(&release);
+	for (size_t i = 0; i < wanted->count; i++) {
+		struct hp_wire_range wire;
+
+		if (hp_wire_get_range(grant->ranges + i * HP_WIRE_RANGE_WORDS, &wire) == 0)
+			request_release(pool, &release, wanted->window, wire.page, wire.pages,
+					true);
 	}
-	/* Twice it named a block whose descriptor it never sent. */
-	return request_fail_protocol(pool);
+	request_release_flush(pool, &release);
 }
 
 /*
@@ -286,60 +262,98 @@ static void release_without_fd(struct hugepool *pool, struct window *window)
 	request_release_flush(pool, &release);
 }
 
-static int alloc_locked(struct hugepool *pool, const struct hugepool_request *request,
-			struct hp_wire_range *ret_wire, struct hugepool_range *ret_ranges,
-			bool *ret_hot, size_t n)
+int alloc_prepare(struct hugepool *pool, const struct wanted *wanted)
 {
+	if (range_table_reserve(&pool->ranges, wanted->count) < 0)
+		return handle_fail(pool, -ENOMEM, "no memory to write the ranges down");
+	if (wanted->exclusive && pool->flags & HUGEPOOL_KEEP_BLOCKS)
+		release_without_fd(pool, wanted->window);
+	return 0;
+}
+
+/* --- a call that waits ------------------------------------------------------------------------ */
+
+static int ask(struct hugepool *pool, const struct wanted *wanted, const Hugepool__V1__Ranges **ret)
+{
+	const ProtobufCMessage *reply = NULL;
+	Hugepool__V1__Alloc alloc;
+	int r;
+
+	alloc_put_message(wanted, &alloc);
+	pool->keep_fds = wanted->exclusive;
+	r = request_exchange_waiting(pool, TYPE(ALLOC), &alloc.base, alloc.deadline_ms, TYPE(GRANT),
+				     &reply);
+	pool->keep_fds = false;
+	if (r == -ENOMEM || r == -EDQUOT || (r == -ETIMEDOUT && !pool->connection.broken))
+		pool->error.asked_bytes = wanted->bytes;
+	*ret = (const Hugepool__V1__Ranges *)reply;
+	return r;
+}
+
+/* A grant that we cannot use, and the blocks that are to blame. */
+static int give_back(struct hugepool *pool, const struct wanted *wanted,
+		     const Hugepool__V1__Ranges *grant)
+{
+	uint64_t words[HP_RANGES_MAX * HP_WIRE_RANGE_WORDS];
+	Hugepool__V1__Ranges ranges = HUGEPOOL__V1__RANGES__INIT;
+	int r;
+
+	/* The grant does not outlive the exchange. */
+	ranges.n_ranges = wanted->count * HP_WIRE_RANGE_WORDS;
+	ranges.ranges = memcpy(words, grant->ranges, ranges.n_ranges * sizeof(words[0]));
+	r = request_exchange(pool, TYPE(FREE), &ranges.base, TYPE(DONE), NULL);
+	if (r == 0)
+		alloc_release_blocks(pool, wanted, &ranges);
+	return r;
+}
+
+static int take_locked(struct hugepool *pool, const struct hugepool_request *request,
+		       struct hugepool_range *ret, struct origin *ret_origin, size_t n)
+{
+	const Hugepool__V1__Ranges *grant;
 	struct wanted wanted;
 	int r;
 
-	r = translate(pool, request, n, &wanted);
+	r = alloc_translate(pool, request, n, &wanted);
+	if (r == 0)
+		r = alloc_prepare(pool, &wanted);
 	if (r < 0)
 		return r;
-	if (range_table_reserve(&pool->ranges, n) < 0)
-		return handle_fail(pool, -ENOMEM, "no memory to write the ranges down");
-	if (wanted.exclusive && pool->flags & HUGEPOOL_KEEP_BLOCKS)
-		release_without_fd(pool, wanted.window);
-	r = take_grant(pool, &wanted, ret_wire);
-	if (r)
-		return r;
-
-	for (size_t i = 0; i < n; i++) {
-		const struct held_range *held =
-			range_table_find(&pool->ranges, ret_wire[i].zone, ret_wire[i].page);
-
-		ret_ranges[i] = (struct hugepool_range){
-			.address = held->address,
-			.bytes = held->pages * wanted.window->page_bytes,
-			.page_size = wanted.window->page_bytes,
-		};
-		ret_hot[i] = recency_is_hot(&pool->recency, held->zone, held->page, held->pages);
-		/* Whether it is zero is true now, not for good: no part of its name. */
-		struct hp_wire_range name = ret_wire[i];
-		name.zeroed = false;
-		hp_wire_put_range(ret_ranges[i].lease, &name);
+	for (int i = 0; i < ALLOC_TRIES; i++) {
+		r = ask(pool, &wanted, &grant);
+		if (r < 0)
+			return r;
+		r = alloc_accept(pool, &wanted, grant, ret, ret_origin);
+		if (r == 0 || r == -EPROTO)
+			return r;
+		if (give_back(pool, &wanted, grant) < 0)
+			return -pool->error.error;
+		if (r != -EAGAIN)
+			return handle_fail(pool, r, "a granted block could not be mapped: %s",
+					   strerror(-r));
 	}
-	return 0;
+	/* Twice it named a block whose descriptor it never sent. */
+	return request_fail_protocol(pool);
+}
+
+int alloc_take(struct hugepool *pool, const struct hugepool_request *request,
+	       struct hugepool_range *ret, struct origin *ret_origin, size_t n)
+{
+	int r = handle_enter(pool);
+
+	return r < 0 ? r : handle_leave(pool, take_locked(pool, request, ret, ret_origin, n));
 }
 
 int hugepool_alloc_bulk(struct hugepool *pool, const struct hugepool_request *request,
 			struct hugepool_range *ret, size_t n)
 {
-	struct hp_wire_range wire[HP_RANGES_MAX];
-	bool hot[HP_RANGES_MAX];
-	int r;
+	struct origin origin[HP_RANGES_MAX];
+	int r = alloc_take(pool, request, ret, origin, n);
 
-	r = handle_enter(pool);
-	if (r < 0)
-		return r;
-	r = handle_leave(pool, alloc_locked(pool, request, wire, ret, hot, n));
-	if (r)
-		return r;
-
-	for (size_t i = 0; i < n && request->flags & HUGEPOOL_ZERO; i++)
-		if (!wire[i].zeroed)
-			zero_memory(ret[i].address, ret[i].bytes, hot[i]);
-	return 0;
+	for (size_t i = 0; r == 0 && i < n && request->flags & HUGEPOOL_ZERO; i++)
+		if (!origin[i].zeroed)
+			zero_memory(ret[i].address, ret[i].bytes, origin[i].hot);
+	return r;
 }
 
 int hugepool_alloc(struct hugepool *pool, const struct hugepool_request *request,
