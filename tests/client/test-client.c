@@ -533,8 +533,9 @@ static void test_every_code(void **state)
 		[CODE(CANCELLED)] = -ECANCELED,
 		[CODE(SHUTTING_DOWN)] = -ESHUTDOWN,
 		[CODE(INTERNAL)] = -EIO,
-		[CODE(INTERNAL) + 1] = -EPROTO,
-		[CODE(INTERNAL) + 100] = -EPROTO,
+		[CODE(NO_SHARE)] = -ENOENT,
+		[CODE(NO_SHARE) + 1] = -EPROTO,
+		[CODE(NO_SHARE) + 100] = -EPROTO,
 	};
 	struct fixture *f = *state;
 	struct hugepool *pool = open_pool(f, 0, 0);
