@@ -74,9 +74,9 @@ static void fill_zone_identity(Hugepool__V1__Zone *zone, const struct pool_zone 
 	zone->node = from->config->node;
 	zone->backing = reply_backing(from);
 	zone->blocks = from->nr_blocks;
-	zone->clean_min = from->config->clean_min;
-	zone->clean_low = from->config->clean_low;
-	zone->clean_high = from->config->clean_high;
+	zone->clean_min = from->clean_min;
+	zone->clean_low = from->clean_low;
+	zone->clean_high = from->clean_high;
 }
 
 /* The zone knows leases, not the state of their holders: condemned ones are taken out of leased. */

@@ -79,6 +79,7 @@ struct recycler {
 struct pool_owner {
 	bool busy;		/* a recycler works on a block of this owner */
 	uint64_t idle_since_ns; /* without a session since; 0: has one, or never had */
+	bool gone;		/* and will never have one again */
 	uint32_t spare_blocks;	/* the keeper's, in the zone it looks at: see count_spare() */
 	struct budget budget;
 };
@@ -101,7 +102,8 @@ struct pool {
 	pthread_mutex_t lock;
 	pthread_cond_t work; /* something is in ready */
 	struct block_queue ready, waiting;
-	struct budget budget;	  /* of all recycling */
+	struct budget budget; /* of all recycling */
+	uint64_t idle_delay_ns;
 	uint64_t pick_again_ns;	  /* when a budget lets the next block through; 0: none waits */
 	uint32_t nr_known_blocks; /* that there is memory for */
 	uint32_t untried_blocks;  /* of those, in the first filling */

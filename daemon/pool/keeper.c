@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #define SCAN_INTERVAL_NS (20 * UINT64_C(1000000))
-#define MILLISECOND_NS	 UINT64_C(1000000)
 #define NEVER		 UINT64_MAX
 
 /* --- waking ----------------------------------------------------------------------------------- */
@@ -74,6 +73,18 @@ void pool_owner_idle(struct pool *pool, uint32_t owner, bool idle)
 		return;
 	pthread_mutex_lock(&pool->lock);
 	pool->owners[owner].idle_since_ns = idle ? pool_now_ns() : 0;
+	pool->owners[owner].gone = false;
+	pthread_mutex_unlock(&pool->lock);
+	pool_poke(pool);
+}
+
+void pool_owner_gone(struct pool *pool, uint32_t owner)
+{
+	if (owner >= pool->nr_owners)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	pool->owners[owner].idle_since_ns = pool_now_ns();
+	pool->owners[owner].gone = true;
 	pthread_mutex_unlock(&pool->lock);
 	pool_poke(pool);
 }
@@ -90,9 +101,14 @@ static void give_to_recyclers(struct pool_block *block)
 /* When a block of an owner without sessions is to go: 0 if he has one. */
 static uint64_t leaves_at(const struct pool *pool, uint32_t owner)
 {
-	uint64_t since = owner < pool->nr_owners ? pool->owners[owner].idle_since_ns : 0;
+	const struct pool_owner *of;
 
-	return since ? since + pool->config->idle_delay_ms * MILLISECOND_NS : 0;
+	if (owner >= pool->nr_owners)
+		return 0;
+	of = &pool->owners[owner];
+	if (!of->idle_since_ns)
+		return 0;
+	return of->gone ? of->idle_since_ns : of->idle_since_ns + pool->idle_delay_ns;
 }
 
 /* Clean, or on its way there and to be counted on: not what somebody still holds. */
@@ -190,7 +206,19 @@ static bool take(struct scan *scan, struct pool_block *block)
 	return true;
 }
 
-/* A live block: idle, and wanted clean by its owner, or its owner gone for long enough? */
+/* His limit was lowered below what he holds: what he does not use goes. */
+static bool is_over_limit(const struct bound_zone *zone, uint32_t owner)
+{
+	struct hp_account_stats account;
+
+	hp_zone_account_stats(zone->public.zone, owner, &account);
+	return account.held_blocks > account.limit_blocks;
+}
+
+/*
+ * A live block: idle, and wanted clean by its owner, or its owner gone for long enough, or over his
+ * limit?
+ */
 static void look_at_live(struct pool_block *block, struct scan *scan)
 {
 	struct bound_zone *zone = block->zone;
@@ -209,7 +237,7 @@ static void look_at_live(struct pool_block *block, struct scan *scan)
 		return;
 	}
 	leaves = leaves_at(zone->pool, info.word.owner);
-	if (leaves && leaves <= scan->now_ns)
+	if ((leaves && leaves <= scan->now_ns) || is_over_limit(zone, info.word.owner))
 		take(scan, block);
 	else if (leaves && leaves < scan->next_ns)
 		scan->next_ns = leaves;
@@ -233,13 +261,26 @@ static void look_at_block(struct pool_block *block, struct scan *scan)
 		give_to_recyclers(block); /* taken out by somebody else */
 }
 
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Clean blocks that somebody waits for, or that a guarantee which was raised still lacks. */
+static uint32_t wanted_blocks(const struct bound_zone *zone)
+{
+	struct hp_zone_stats stats;
+
+	hp_zone_stats(zone->public.zone, &stats);
+	return max_u32(zone->wanted_blocks, stats.unmet_guarantee_blocks);
+}
+
 /* Lock held. */
 static void scan_zone(struct bound_zone *zone, struct scan *scan)
 {
-	const struct config_zone *config = zone->public.config;
-	uint32_t wanted = zone->wanted_blocks, coming = 0;
-	uint32_t low = wanted > config->clean_low ? wanted : config->clean_low;
-	uint32_t high = wanted > config->clean_high ? wanted : config->clean_high;
+	uint32_t wanted = wanted_blocks(zone), coming = 0;
+	uint32_t low = max_u32(wanted, zone->public.clean_low);
+	uint32_t high = max_u32(wanted, zone->public.clean_high);
 
 	for (uint32_t i = 0; i < zone->public.nr_blocks; i++) {
 		look_at_block(&zone->blocks[i], scan);

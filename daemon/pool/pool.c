@@ -30,6 +30,7 @@
 #define OWNER_BURST_BYTES (UINT64_C(4) << 30)
 
 #define DEFAULT_MAX_ORDER 10
+#define MILLISECOND_NS	  UINT64_C(1000000)
 
 uint64_t pool_now_ns(void)
 {
@@ -113,6 +114,9 @@ static void init_public(struct pool_zone *zone, uint8_t id, const struct config_
 	zone->block_pages = (uint32_t)(config->block_bytes / config->page_bytes);
 	zone->nr_blocks = (uint32_t)(config->size_bytes / config->block_bytes);
 	zone->config = config;
+	zone->clean_min = config->clean_min;
+	zone->clean_low = config->clean_low;
+	zone->clean_high = config->clean_high;
 }
 
 static int init_zone(struct pool *pool, size_t id)
@@ -289,6 +293,7 @@ static int allocate_tables(struct pool *pool)
 	pool->retired = calloc(HP_ZONE_BLOCKS_MAX, sizeof(struct pool_block *));
 	if (!pool->owners || !pool->recyclers || !pool->retired)
 		return -ENOMEM;
+	pool->idle_delay_ns = pool->config->idle_delay_ms * MILLISECOND_NS;
 	budget_init(&pool->budget, pool->config->recycle_rate_bytes,
 		    pool->config->recycle_rate_bytes, now_ns);
 	for (uint32_t i = 0; i < pool->nr_owners; i++)
@@ -379,6 +384,29 @@ int pool_new(struct pool **ret, const struct config *config, uint32_t nr_owners,
 	}
 	*ret = pool;
 	return 0;
+}
+
+void pool_set_tuning(struct pool *pool, const struct config *config,
+		     const struct config_zone *const zones[HP_ZONES_MAX])
+{
+	pthread_mutex_lock(&pool->lock);
+	for (size_t z = 0; z < pool->nr_zones; z++) {
+		struct pool_zone *zone = &pool->zones[z].public;
+
+		if (!zones[z])
+			continue;
+		zone->clean_min = zones[z]->clean_min;
+		zone->clean_low = zones[z]->clean_low;
+		zone->clean_high = zones[z]->clean_high;
+	}
+	pool->idle_delay_ns = config->idle_delay_ms * MILLISECOND_NS;
+	if (pool->budget.rate_bytes != config->recycle_rate_bytes)
+		budget_init(&pool->budget, config->recycle_rate_bytes, config->recycle_rate_bytes,
+			    pool_now_ns());
+	if (pool->started) /* those that wait for the old rate look again */
+		pthread_cond_broadcast(&pool->work);
+	pthread_mutex_unlock(&pool->lock);
+	pool_poke(pool);
 }
 
 static int start_threads(struct pool *pool)

@@ -24,7 +24,8 @@ struct pool_zone {
 	uint32_t block_pages; /* a power of two */
 	uint32_t nr_blocks;
 	struct hp_zone *zone;
-	const struct config_zone *config;
+	const struct config_zone *config;		   /* as it was at the start */
+	_Atomic uint32_t clean_min, clean_low, clean_high; /* watermarks, in blocks */
 };
 
 /* All called from the pool's threads, without locks held; none may be NULL. */
@@ -119,6 +120,16 @@ int pool_take_block(struct pool_zone *zone, uint32_t block, hp_hit_fn hit, void 
 
 /* An owner has no session any more (idle blocks go after idle-delay), or has one again. */
 void pool_owner_idle(struct pool *pool, uint32_t owner, bool idle);
+
+/* Nobody will come back to this owner: what is idle of his goes at once. Until pool_owner_idle(). */
+void pool_owner_gone(struct pool *pool, uint32_t owner);
+
+/*
+ * What may change at run time: idle-delay and recycle-rate of config, and the watermarks of the
+ * zones: of each its section in config, or NULL where nothing changes. Nothing of it is kept.
+ */
+void pool_set_tuning(struct pool *pool, const struct config *config,
+		     const struct config_zone *const zones[HP_ZONES_MAX]);
 
 /* --- looking ---------------------------------------------------------------------------------- */
 

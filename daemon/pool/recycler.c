@@ -35,7 +35,7 @@ static bool is_urgent(const struct pool_block *block)
 	struct hp_zone_stats stats;
 
 	hp_zone_stats(block->zone->public.zone, &stats);
-	return stats.clean_blocks < block->zone->public.config->clean_min;
+	return stats.clean_blocks < block->zone->public.clean_min;
 }
 
 /* Zeroing a block costs; each block is paid for once, at its first step. 0 or how long to wait. */
