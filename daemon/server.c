@@ -334,10 +334,10 @@ static int make_listeners(struct server *server)
 		.admin_sessions_max = HP_ADMIN_SESSIONS_MAX,
 	};
 	rc = listener_new(&server->data_listener, server->base, endpoint_fd(server->data_endpoint),
-			  SOCKET_DATA, &server->acceptor);
+			  SOCKET_DATA, NULL, &server->acceptor);
 	if (!rc)
 		rc = listener_new(&server->admin_listener, server->base,
-				  endpoint_fd(server->admin_endpoint), SOCKET_ADMIN,
+				  endpoint_fd(server->admin_endpoint), SOCKET_ADMIN, NULL,
 				  &server->acceptor);
 	return rc;
 }

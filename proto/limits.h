@@ -28,6 +28,8 @@
 #define HP_HELLO_TIMEOUT_MS	      10000 /* a connection that does not say HELLO ends */
 #define HP_OUTPUT_MAX		      (256 * 1024) /* unsent bytes of one session; above it, reading stops */
 #define HP_TENANTS_MAX		      1024 /* tenants known at one time: owners of a zone */
+#define HP_TENANTS_MADE_MAX	      256  /* of those, made at run time: each has a socket */
+#define HP_ORDERS_PER_SESSION_MAX     16   /* requests of the admin that are being done */
 #define HP_ADMIN_SESSIONS_MAX	      16   /* connections of the admin socket, counted apart */
 #define HP_SLOTS_MAX		      16384 /* holders: open sessions and what is left of broken ones */
 #define HP_SLOTS_PER_TENANT_MAX	      2048

@@ -33,6 +33,11 @@ static int check_alloc(struct session *session, uint16_t tag, const Hugepool__V1
 {
 	const char *field = not_served(alloc);
 
+	if (!tenant_is_live(session->tenant)) {
+		refuse(session, tag, &(struct refusal){.code = CODE(SHUTTING_DOWN)}, ALLOC_LEAVING,
+		       session->tenant->name);
+		return -1;
+	}
 	if (field) {
 		refuse(session, tag, &(struct refusal){.code = CODE(NOT_SUPPORTED)},
 		       "%s is in the protocol, but not served by this daemon", field);
@@ -177,8 +182,10 @@ void request_alloc(struct session *session, uint16_t tag, const ProtobufCMessage
 		park(session, tag, zone, &request, n, alloc->priority, alloc->deadline_ms);
 		return;
 	}
-	rc = leases_grant(worker->net->leases, worker->caches, session->slot, zone, &request,
-			  worker->scratch.grants, n);
+	rc = tenant_is_over_limit(session->tenant, zone)
+		     ? HP_OVER_LIMIT
+		     : leases_grant(worker->net->leases, worker->caches, session->slot, zone,
+				    &request, worker->scratch.grants, n);
 	if (!rc) {
 		alloc_deliver(session, tag, zone, worker->scratch.grants, n);
 		return;

@@ -9,6 +9,9 @@
 
 #include "daemon/net/session.h"
 
+/* The sentence of a refusal, with the name of a tenant that is being deleted. */
+#define ALLOC_LEAVING "tenant %s is being deleted: nothing more is granted; free what you hold"
+
 /* These are leases of the session now: replied with their blocks, or, if that fails, taken back. */
 void alloc_deliver(struct session *session, uint16_t tag, struct pool_zone *zone,
 		   const struct hp_grant *grants, size_t n);

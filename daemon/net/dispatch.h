@@ -27,6 +27,12 @@ void request_release_block(struct session *session, uint16_t tag, const Protobuf
 /* park.c */
 void request_cancel(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 
+/* order.c: done by the main thread */
+void request_quota(struct session *session, uint16_t tag, const ProtobufCMessage *message);
+void request_tenant_create(struct session *session, uint16_t tag, const ProtobufCMessage *message);
+void request_tenant_delete(struct session *session, uint16_t tag, const ProtobufCMessage *message);
+void request_reload(struct session *session, uint16_t tag, const ProtobufCMessage *message);
+
 /* look.c */
 void request_stats(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_list(struct session *session, uint16_t tag, const ProtobufCMessage *message);

@@ -3,6 +3,7 @@
  * The first and the last word of a session. Who the client is was known when it connected; what
  * costs a descriptor and a slot is spent only on those who say something.
  */
+#include "daemon/net/alloc.h"
 #include "daemon/net/dispatch.h"
 
 #include <errno.h>
@@ -126,6 +127,11 @@ void request_hello(struct session *session, uint16_t tag, const ProtobufCMessage
 	}
 	snprintf(name, sizeof(name), "%.*s", (int)hello->name.len,
 		 hello->name.len ? (const char *)hello->name.data : "");
+	if (session->tenant && !tenant_is_live(session->tenant)) {
+		refuse(session, tag, &(struct refusal){.code = CODE(SHUTTING_DOWN)}, ALLOC_LEAVING,
+		       session->tenant->name);
+		return;
+	}
 	if (session->kind == SOCKET_DATA && identify(session, tag, name, &slot, &pidfd))
 		return;
 	session_serve(session, slot, pidfd);

@@ -26,6 +26,7 @@
 struct listener {
 	int fd;
 	enum socket_kind kind;
+	struct tenant *tenant; /* NULL: everybody's socket */
 	struct acceptor *acceptor;
 	int spare_fd; /* -1: could not be had yet */
 	bool paused;
@@ -60,9 +61,10 @@ static void turn_away(int fd, Hugepool__V1__Code code, uint64_t limit, const cha
 	close(fd);
 }
 
-/* Return: 0 and the tenant entered, or -1: turned away. */
-static int enter_tenant(struct acceptor *acceptor, int fd, struct tenant **ret)
+/* own: whose socket it is, or NULL. Return: 0 and the tenant entered, or -1: turned away. */
+static int enter_tenant(struct acceptor *acceptor, int fd, struct tenant *own, struct tenant **ret)
 {
+	struct tenants *tenants = acceptor->net->tenants;
 	uid_t uid;
 	int rc = process_peer_uid(fd, &uid);
 
@@ -70,17 +72,25 @@ static int enter_tenant(struct acceptor *acceptor, int fd, struct tenant **ret)
 		turn_away(fd, CODE(INTERNAL), 0, "the daemon cannot tell who you are");
 		return -1;
 	}
-	rc = tenants_enter(acceptor->net->tenants, uid, ret);
+	*ret = own;
+	rc = own ? tenants_enter_own(tenants, own, uid) : tenants_enter(tenants, uid, ret);
 	switch (rc) {
 	case 0:
 		return 0;
 	case TENANT_TOO_MANY_SESSIONS:
-		turn_away(fd, CODE(TOO_MANY), tenants_sessions_max(acceptor->net->tenants, uid),
+		turn_away(fd, CODE(TOO_MANY),
+			  own ? own->sessions_max : tenants_sessions_max(tenants, uid),
 			  "sessions of this tenant; close some, or have `sessions` raised");
 		break;
 	case TENANT_TOO_MANY_TENANTS:
 		turn_away(fd, CODE(TOO_MANY), HP_TENANTS_MAX - 1,
 			  "tenants; wait until others have given everything back");
+		break;
+	case TENANT_NOT_FOR_USER:
+		turn_away(fd, CODE(PERMISSION), 0, "this socket is that of another user");
+		break;
+	case TENANT_LEAVES:
+		turn_away(fd, CODE(SHUTTING_DOWN), 0, "this tenant is being deleted");
 		break;
 	case -ENOMEM:
 		turn_away(fd, CODE(INTERNAL), 0, "the daemon is out of memory");
@@ -91,7 +101,7 @@ static int enter_tenant(struct acceptor *acceptor, int fd, struct tenant **ret)
 	return -1;
 }
 
-void acceptor_take(struct acceptor *acceptor, int fd, enum socket_kind kind)
+static void take(struct acceptor *acceptor, int fd, enum socket_kind kind, struct tenant *own)
 {
 	uint32_t max = kind == SOCKET_ADMIN ? acceptor->admin_sessions_max : acceptor->sessions_max;
 	struct tenant *tenant = NULL;
@@ -100,13 +110,23 @@ void acceptor_take(struct acceptor *acceptor, int fd, enum socket_kind kind)
 		turn_away(fd, CODE(TOO_MANY), max, "sessions of this daemon; try again later");
 		return;
 	}
-	if (kind == SOCKET_DATA && enter_tenant(acceptor, fd, &tenant))
+	if (kind == SOCKET_DATA && enter_tenant(acceptor, fd, own, &tenant))
 		return;
 	if (worker_hand_over(least_busy(acceptor), fd, kind, tenant)) {
 		if (tenant)
 			tenants_leave(acceptor->net->tenants, tenant);
 		turn_away(fd, CODE(INTERNAL), 0, "the daemon is out of memory");
 	}
+}
+
+void acceptor_take(struct acceptor *acceptor, int fd, enum socket_kind kind)
+{
+	take(acceptor, fd, kind, NULL);
+}
+
+void acceptor_take_own(struct acceptor *acceptor, int fd, struct tenant *tenant)
+{
+	take(acceptor, fd, SOCKET_DATA, tenant);
 }
 
 /* --- accepting -------------------------------------------------------------------------------- */
@@ -183,14 +203,14 @@ static void on_acceptable(evutil_socket_t listening, short what, void *userdata)
 		if (listener->paused)
 			log_notice("accepting again");
 		listener->paused = false;
-		acceptor_take(listener->acceptor, fd, listener->kind);
+		take(listener->acceptor, fd, listener->kind, listener->tenant);
 	}
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
 
 int listener_new(struct listener **ret, struct event_base *base, int fd, enum socket_kind kind,
-		 struct acceptor *acceptor)
+		 struct tenant *tenant, struct acceptor *acceptor)
 {
 	struct listener *listener = calloc(1, sizeof(*listener));
 
@@ -198,6 +218,7 @@ int listener_new(struct listener **ret, struct event_base *base, int fd, enum so
 		return -ENOMEM;
 	listener->fd = fd;
 	listener->kind = kind;
+	listener->tenant = tenant;
 	listener->acceptor = acceptor;
 	listener->spare_fd = open_spare();
 	event_assign(&listener->accept_event, base, fd, EV_READ | EV_PERSIST, on_acceptable,

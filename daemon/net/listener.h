@@ -27,11 +27,17 @@ struct acceptor {
  */
 void acceptor_take(struct acceptor *acceptor, int fd, enum socket_kind kind);
 
+/* The same of one that came over the tenant's own socket. */
+void acceptor_take_own(struct acceptor *acceptor, int fd, struct tenant *tenant);
+
 struct listener;
 
-/* fd (listening, non-blocking) and acceptor are borrowed. Return: 0 or -errno. */
+/*
+ * fd (listening, non-blocking) and acceptor are borrowed, and so is the tenant whose socket it is
+ * (NULL: everybody's). Return: 0 or -errno.
+ */
 int listener_new(struct listener **ret, struct event_base *base, int fd, enum socket_kind kind,
-		 struct acceptor *acceptor);
+		 struct tenant *tenant, struct acceptor *acceptor);
 
 /* Connections wait in the kernel until this is called. Return: 0 or -ENOMEM. */
 int listener_start(struct listener *listener);

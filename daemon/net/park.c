@@ -7,6 +7,7 @@
  */
 #include "daemon/net/park.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,8 +159,8 @@ void parked_fetch(struct worker *worker)
 	}
 }
 
-/* Whether it had been granted or not: the client is not told of it. */
-static void drop(struct parked *parked, bool answer)
+/* Whether it had been granted or not: the client is not told of it, only why (NULL: nothing). */
+static void drop(struct parked *parked, Hugepool__V1__Code code, const char *why)
 {
 	struct session *session = parked->session;
 
@@ -167,16 +168,50 @@ static void drop(struct parked *parked, bool answer)
 		adopt(parked);
 		alloc_take_back(session, parked->grants, parked->waiter.n);
 	}
-	if (answer)
-		refuse(session, parked->tag, &(struct refusal){.code = CODE(CANCELLED)},
-		       "the request was taken back while it waited");
+	if (why)
+		refuse(session, parked->tag, &(struct refusal){.code = code}, "%s", why);
 	end(parked);
 }
+
+static const char taken_back[] = "the request was taken back while it waited";
 
 void parked_drop(struct session *session, bool answer)
 {
 	while (!TAILQ_EMPTY(&session->parked))
-		drop(TAILQ_FIRST(&session->parked), answer);
+		drop(TAILQ_FIRST(&session->parked), CODE(CANCELLED), answer ? taken_back : NULL);
+}
+
+void parked_refuse(struct session *session)
+{
+	char why[HP_MESSAGE_MAX];
+
+	snprintf(why, sizeof(why), ALLOC_LEAVING, session->tenant->name);
+	while (!TAILQ_EMPTY(&session->parked))
+		drop(TAILQ_FIRST(&session->parked), CODE(SHUTTING_DOWN), why);
+}
+
+bool parked_look(struct session *session)
+{
+	struct parked *parked = TAILQ_FIRST(&session->parked), *next;
+	bool any = false;
+
+	for (; parked; parked = next) {
+		struct waiter *waiter = &parked->waiter;
+		struct hp_account_stats stats;
+
+		next = TAILQ_NEXT(parked, link);
+		hp_zone_account_stats(waiter->zone->zone, session->tenant->owner, &stats);
+		if (waits_blocks(waiter->zone, &waiter->request, waiter->n) <= stats.limit_blocks)
+			continue;
+		any = true;
+		if (waits_cancel(session->worker->net->waits, waiter))
+			deliver(parked);
+		else
+			alloc_refuse(session, parked->tag, HP_OVER_LIMIT, waiter->zone,
+				     &waiter->request, waiter->n);
+		end(parked);
+	}
+	return any;
 }
 
 void request_cancel(struct session *session, uint16_t tag, const ProtobufCMessage *message)
@@ -192,6 +227,6 @@ void request_cancel(struct session *session, uint16_t tag, const ProtobufCMessag
 		       "request_tag: no request %u of this session waits", cancel->request_tag);
 		return;
 	}
-	drop(parked, true);
+	drop(parked, CODE(CANCELLED), taken_back);
 	reply_done(session, tag);
 }

@@ -18,5 +18,11 @@ void park(struct session *session, uint16_t tag, struct pool_zone *zone,
 /* Delivers what requests of this worker were granted. May free sessions. */
 void parked_fetch(struct worker *worker);
 
+/* Its tenant is leaving: nothing waits any more, and the client is told why. */
+void parked_refuse(struct session *session);
+
+/* Refuses what has come to be more than its tenant may ever have. Return: whether there was any. */
+bool parked_look(struct session *session);
+
 /* Nothing of the session waits any more; each is answered by CANCELLED, or nobody is there to hear. */
 void parked_drop(struct session *session, bool answer);

@@ -20,6 +20,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -27,6 +28,7 @@
 
 #include "daemon/log.h"
 #include "daemon/net/dispatch.h"
+#include "daemon/net/order.h"
 #include "daemon/net/park.h"
 #include "daemon/net/reply.h"
 
@@ -104,6 +106,7 @@ void session_free(struct session *session)
 	struct worker *worker = session->worker;
 
 	parked_drop(session, false);
+	orders_abandon(session);
 	/* These have not been read, but nobody is there who could be made to wait for them. */
 	if (session->tenant)
 		worker->owed_fds[session->tenant->owner] -= session->output.unread_fds;
@@ -114,14 +117,55 @@ void session_free(struct session *session)
 	free(session);
 }
 
-void session_shut_down(struct session *session)
+/* Its last word, as far as the socket takes it. */
+static void end_saying(struct session *session, const char *sentence)
 {
 	if (session->fd >= 0 && session->phase != SESSION_ENDING) {
-		refuse(session, 0, &(struct refusal){.code = CODE(SHUTTING_DOWN)},
-		       "the daemon ends");
+		refuse(session, 0, &(struct refusal){.code = CODE(SHUTTING_DOWN)}, "%s", sentence);
 		output_flush(session);
 	}
 	session_free(session);
+}
+
+void session_shut_down(struct session *session)
+{
+	end_saying(session, "the daemon ends");
+}
+
+static void end_with_tenant(struct session *session)
+{
+	char sentence[HP_MESSAGE_MAX];
+
+	snprintf(sentence, sizeof(sentence),
+		 "tenant %s was deleted; this session held %llu leases, which are over",
+		 tenant_name(session),
+		 (unsigned long long)(session->slot ? session->slot->leases : 0));
+	if (worker_may_log(session->worker))
+		log_info(
+			"session ended: its tenant was deleted tenant=%s session=%llu pid=%d leases=%llu",
+			tenant_name(session), session_number(session),
+			session->slot ? (int)session->slot->process.pid : 0,
+			(unsigned long long)(session->slot ? session->slot->leases : 0));
+	end_saying(session, sentence);
+}
+
+void session_look_at_tenant(struct session *session)
+{
+	if (!session->tenant)
+		return;
+	switch (session->tenant->state) {
+	case TENANT_LIVE:
+		if (parked_look(session))
+			session_go_on(session);
+		break;
+	case TENANT_LEAVING:
+		parked_refuse(session);
+		session->pressed = 0; /* what was said before was not of this */
+		session_press(session, UINT32_MAX);
+		break;
+	default:
+		end_with_tenant(session);
+	}
 }
 
 static void condemn(struct session *session)
@@ -382,6 +426,7 @@ int session_new(struct worker *worker, int fd, enum socket_kind kind, struct ten
 	session->tenant = tenant;
 	session->pidfd = -1;
 	TAILQ_INIT(&session->parked);
+	TAILQ_INIT(&session->orders);
 	event_assign(&session->read_event, worker->base, fd, EV_READ | EV_PERSIST, on_readable,
 		     session);
 	event_assign(&session->write_event, worker->base, fd, EV_WRITE | EV_PERSIST, on_writable,
@@ -411,6 +456,7 @@ void session_serve(struct session *session, struct slot *slot, int pidfd)
 void session_goodbye(struct session *session)
 {
 	parked_drop(session, true);
+	orders_abandon(session);
 	set_phase(session, SESSION_ENDING);
 	worker_set_deadline(session->worker, session);
 	end_holding(session);

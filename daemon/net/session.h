@@ -24,6 +24,9 @@
 
 TAILQ_HEAD(parked_list, parked);
 
+struct order;
+TAILQ_HEAD(session_orders, order);
+
 enum session_phase {
 	SESSION_SILENT,
 	SESSION_SERVING,
@@ -56,6 +59,7 @@ struct session {
 	struct known known;
 	struct parked_list parked; /* requests that wait */
 	uint32_t nr_parked;
+	struct session_orders orders; /* of the admin, being done */
 	uint32_t pressed; /* zones, as bits: asked for, and not read for all that is known */
 };
 
@@ -87,6 +91,13 @@ void session_go_on(struct session *session);
  * was asked: a client that sleeps is sent one of each, not one a second.
  */
 void session_press(struct session *session, uint32_t zones);
+
+/*
+ * Its tenant is leaving: what waits is refused, and the client is asked for what it can spare. It is
+ * ending: so does the session, whatever it holds. Its limit is lower: what can never be granted any
+ * more is refused. May free the session.
+ */
+void session_look_at_tenant(struct session *session);
 
 /* It did not get on in time. */
 void session_expired(struct session *session);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "daemon/net/order.h"
 #include "daemon/net/park.h"
 #include "daemon/net/session.h"
 #include "daemon/tenancy/clock.h"
@@ -76,6 +77,12 @@ void worker_retire(struct worker *worker, const struct pool_zone *zone, uint32_t
 {
 	atomic_store_explicit(&worker->retired[zone->id][block], generation, memory_order_relaxed);
 	worker->retired_any = true;
+	worker_wake(worker);
+}
+
+void worker_look_at_tenants(struct worker *worker)
+{
+	worker->tenants_changed = true;
 	worker_wake(worker);
 }
 
@@ -146,6 +153,19 @@ static void press_sessions(struct worker *worker)
 	}
 }
 
+/* Behind take_arrivals(): whoever had entered by then has a session by now. */
+static void look_at_tenants(struct worker *worker)
+{
+	struct session *session = TAILQ_FIRST(&worker->sessions), *next;
+
+	if (!atomic_exchange(&worker->tenants_changed, false))
+		return;
+	for (; session; session = next) {
+		next = TAILQ_NEXT(session, link);
+		session_look_at_tenant(session);
+	}
+}
+
 static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
 {
 	struct worker *worker = userdata;
@@ -168,6 +188,8 @@ static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
 	take_retired(worker);
 	press_sessions(worker);
 	parked_fetch(worker);
+	look_at_tenants(worker);
+	orders_take_answers(worker);
 	turn_end(&worker->turn);
 }
 
@@ -283,6 +305,7 @@ int worker_new(struct worker **ret, const struct net *net, unsigned index)
 	TAILQ_INIT(&worker->sessions);
 	TAILQ_INIT(&worker->deadlines);
 	STAILQ_INIT(&worker->arrivals);
+	STAILQ_INIT(&worker->answers);
 	pthread_mutex_init(&worker->lock, NULL);
 	worker->wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (worker->wakeup_fd < 0) {
@@ -369,6 +392,7 @@ struct worker *worker_free(struct worker *worker)
 		return NULL;
 	worker_stop(worker);
 	worker_end_sessions(worker);
+	orders_take_answers(worker); /* nobody wants them any more */
 	if (worker->base && event_initialized(&worker->wakeup_event))
 		event_del(&worker->wakeup_event);
 	if (worker->base && event_initialized(&worker->deadline_timer)) {

@@ -37,6 +37,7 @@ struct net {
 	struct slots *slots;
 	struct leases *leases;
 	struct waits *waits;
+	struct orders *orders;
 	struct worker **workers;
 	size_t nr_workers;
 	const struct looks *looks; /* dispatch.h */
@@ -54,6 +55,9 @@ TAILQ_HEAD(session_list, session);
 
 struct handover;
 STAILQ_HEAD(handover_list, handover);
+
+struct order;
+STAILQ_HEAD(order_list, order);
 
 struct worker {
 	/* constant while the worker runs */
@@ -93,13 +97,15 @@ struct worker {
 	/* of any thread: see worker_hand_over() and worker_retire() */
 	int wakeup_fd;
 	struct event wakeup_event;
-	pthread_mutex_t lock; /* of arrivals and stopping */
+	pthread_mutex_t lock; /* of arrivals, answers and stopping */
 	struct handover_list arrivals;
+	struct order_list answers; /* order.h */
 	bool stopping;
 	_Atomic bool asked;				 /* see worker_ask() */
 	_Atomic uint32_t connections, admin_connections; /* handed over and not yet gone */
 	_Atomic uint32_t pressure;			 /* zones, as bits */
 	_Atomic bool retired_any;
+	_Atomic bool tenants_changed;
 	_Atomic uint64_t *retired[HP_ZONES_MAX]; /* [block]: generation whose memory is going */
 };
 
@@ -132,6 +138,9 @@ int worker_hand_over(struct worker *worker, int fd, enum socket_kind kind, struc
 /* The memory of this life of a block is going: tells the sessions that know it. Any thread. */
 void worker_retire(struct worker *worker, const struct pool_zone *zone, uint32_t block,
 		   uint64_t generation);
+
+/* A tenant is leaving or ending, or its limit is lower: the sessions look at theirs. Any thread. */
+void worker_look_at_tenants(struct worker *worker);
 
 /* Has it look at what came from other threads. Any thread. */
 void worker_wake(struct worker *worker);

@@ -166,12 +166,14 @@ static int compare(const void *a, const void *b)
 	return x->turn < y->turn ? -1 : x->turn > y->turn;
 }
 
-static bool below_guarantee(const struct waiter *waiter)
+/* Return: false for a tenant that holds more than its limit, which was lowered: it has no turn. */
+static bool look_at_tenant(const struct waiter *waiter, bool *ret_guaranteed)
 {
 	struct hp_account_stats stats;
 
 	hp_zone_account_stats(waiter->zone->zone, waiter->tenant->owner, &stats);
-	return stats.held_blocks < stats.guarantee_blocks;
+	*ret_guaranteed = stats.held_blocks < stats.guarantee_blocks;
+	return stats.held_blocks <= stats.limit_blocks;
 }
 
 /* The heads of all tenants' queues, in the order in which it is their turn. */
@@ -183,11 +185,13 @@ static size_t find_candidates(struct zone_waits *zone, struct candidate ret[HP_T
 
 	TAILQ_FOREACH (waiter, &zone->queue, link) {
 		uint32_t owner = waiter->tenant->owner;
+		bool guaranteed;
 
 		if (seen[owner / 64] >> owner % 64 & 1)
 			continue;
 		seen[owner / 64] |= UINT64_C(1) << owner % 64;
-		ret[n++] = (struct candidate){waiter, below_guarantee(waiter), zone->turn[owner]};
+		if (look_at_tenant(waiter, &guaranteed))
+			ret[n++] = (struct candidate){waiter, guaranteed, zone->turn[owner]};
 	}
 	qsort(ret, n, sizeof(*ret), compare);
 	return n;
