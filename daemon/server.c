@@ -101,7 +101,7 @@ static void on_owner_changed(void *userdata, uint32_t owner)
 {
 	struct server *server = userdata;
 
-	tenants_collect(server->net.tenants, owner);
+	tenants_collect(server->net.tenants, shares_collect(server->net.shares, owner));
 }
 
 static void on_filled(void *userdata, uint64_t online_bytes, uint64_t configured_bytes)
@@ -296,8 +296,10 @@ static int make_memory(struct server *server)
 		rc = waits_new(&server->net.waits, server->pool, server->config->workers,
 			       wake_worker, &server->net);
 	if (!rc)
+		rc = shares_new(&server->net.shares, server->pool, server->net.tenants);
+	if (!rc)
 		rc = leases_new(&server->net.leases, server->pool, server->net.slots,
-				server->net.waits);
+				server->net.waits, server->net.shares);
 	for (size_t i = 0; !rc && i < pool_nr_zones(server->pool); i++)
 		server->ops.configured_bytes += pool_zone(server->pool, i)->config->size_bytes;
 	return rc;
@@ -395,6 +397,7 @@ struct server *server_free(struct server *server)
 		worker_free(server->workers[i]);
 	free(server->workers);
 	leases_free(server->net.leases);
+	shares_free(server->net.shares);
 	waits_free(server->net.waits);
 	slots_free(server->net.slots);
 	tenants_free(server->net.tenants);

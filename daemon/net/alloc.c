@@ -13,6 +13,7 @@
 #include "daemon/net/blocks.h"
 #include "daemon/net/park.h"
 #include "daemon/net/reply.h"
+#include "daemon/net/share.h"
 
 #define CODE(name) HUGEPOOL__V1__CODE__CODE_##name
 
@@ -23,8 +24,6 @@ static const char *not_served(const Hugepool__V1__Alloc *alloc)
 		return "node_policy";
 	if (alloc->n_nodes)
 		return "nodes";
-	if (alloc->shareable)
-		return "shareable";
 	return NULL;
 }
 
@@ -47,6 +46,11 @@ static int check_alloc(struct session *session, uint16_t tag, const Hugepool__V1
 		refuse(session, tag,
 		       &(struct refusal){.code = CODE(TOO_MANY), .limit = HP_RANGES_MAX},
 		       "count: ranges of one request; %u were asked for", alloc->count);
+		return -1;
+	}
+	if (alloc->shareable && alloc->count > 1) {
+		refuse(session, tag, &(struct refusal){.code = CODE(INVALID), .limit = 1},
+		       "count: %u, but a shareable range is asked for by itself", alloc->count);
 		return -1;
 	}
 	if (alloc->pages == 0 || alloc->pages > HP_RANGE_MAX_PAGES) {
@@ -131,11 +135,16 @@ void alloc_refuse(struct session *session, uint16_t tag, int condition,
 	}
 }
 
-void alloc_take_back(struct session *session, const struct hp_grant *grants, size_t n)
+void alloc_take_back(struct session *session, const struct hp_request *request,
+		     const struct hp_grant *grants, size_t n)
 {
 	struct worker *worker = session->worker;
 	size_t bad;
 
+	if (request->flags & HP_ALLOC_SHARED) {
+		shares_detach(worker->net->shares, session->slot, &grants->range);
+		return;
+	}
 	for (size_t i = 0; i < n; i++)
 		worker->scratch.ranges[i] = grants[i].range;
 	if (leases_return(worker->net->leases, worker->caches, session->slot,
@@ -144,10 +153,10 @@ void alloc_take_back(struct session *session, const struct hp_grant *grants, siz
 }
 
 void alloc_deliver(struct session *session, uint16_t tag, struct pool_zone *zone,
-		   const struct hp_grant *grants, size_t n)
+		   const struct hp_request *request, const struct hp_grant *grants, size_t n)
 {
-	if (blocks_deliver(session, tag, zone, grants, n))
-		alloc_take_back(session, grants, n);
+	if (blocks_deliver(session, tag, zone, grants, n, false))
+		alloc_take_back(session, request, grants, n);
 	else
 		reply_grant(session, tag, grants, n);
 }
@@ -175,7 +184,8 @@ void request_alloc(struct session *session, uint16_t tag, const ProtobufCMessage
 		.pages = alloc->pages,
 		.align = alloc->align_pages,
 		.flags = (alloc->zero ? HP_ALLOC_ZEROED : 0) |
-			 (alloc->exclusive ? HP_ALLOC_EXCLUSIVE : 0),
+			 (alloc->exclusive ? HP_ALLOC_EXCLUSIVE : 0) |
+			 (alloc->shareable ? HP_ALLOC_EXCLUSIVE | HP_ALLOC_SHARED : 0),
 	};
 	/* Who can wait takes his place behind those of his tenant who do. */
 	if (alloc->deadline_ms && waits_count(worker->net->waits, zone->id)) {
@@ -187,7 +197,11 @@ void request_alloc(struct session *session, uint16_t tag, const ProtobufCMessage
 		     : leases_grant(worker->net->leases, worker->caches, session->slot, zone,
 				    &request, worker->scratch.grants, n);
 	if (!rc) {
-		alloc_deliver(session, tag, zone, worker->scratch.grants, n);
+		alloc_deliver(session, tag, zone, &request, worker->scratch.grants, n);
+		return;
+	}
+	if (rc > HP_BAD_PAGE) {
+		share_refuse(session, tag, rc);
 		return;
 	}
 	pool_poke(worker->net->pool);

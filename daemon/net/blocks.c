@@ -34,13 +34,16 @@ static bool may_owe(struct session *session, size_t more)
 }
 
 /* Opens the fresh blocks. Return: 0, or -errno with none open. */
-static int open_fresh(struct session *session, struct pool_zone *zone, size_t nr_fresh)
+static int open_fresh(struct session *session, struct pool_zone *zone, size_t nr_fresh,
+		      bool read_only)
 {
 	struct worker *worker = session->worker;
 
 	for (size_t i = 0; i < nr_fresh; i++) {
-		int fd = pool_open_block(zone, worker->scratch.fresh[i],
-					 &worker->scratch.generations[i]);
+		uint32_t block = worker->scratch.fresh[i];
+		uint64_t *generation = &worker->scratch.generations[i];
+		int fd = read_only ? pool_open_block_read_only(zone, block, generation)
+				   : pool_open_block(zone, block, generation);
 
 		if (fd < 0) {
 			while (i--)
@@ -97,14 +100,15 @@ static void give_pages(struct session *session, const struct pool_zone *zone,
 }
 
 int blocks_deliver(struct session *session, uint16_t tag, struct pool_zone *zone,
-		   const struct hp_grant *grants, size_t n)
+		   const struct hp_grant *grants, size_t n, bool read_only)
 {
 	size_t nr_fresh = take_pages(session, zone, grants, n);
 	int rc;
 
 	if (!nr_fresh)
 		return 0;
-	rc = may_owe(session, nr_fresh) ? open_fresh(session, zone, nr_fresh) : -ETOOMANYREFS;
+	rc = may_owe(session, nr_fresh) ? open_fresh(session, zone, nr_fresh, read_only)
+					: -ETOOMANYREFS;
 	if (!rc) {
 		send_fresh(session, zone, nr_fresh);
 		pool_poke(session->worker->net->pool); /* clean stock may have been taken */

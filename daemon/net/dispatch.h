@@ -24,6 +24,11 @@ void request_free(struct session *session, uint16_t tag, const ProtobufCMessage 
 void request_free_part(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_release_block(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 
+/* share.c */
+void request_share(struct session *session, uint16_t tag, const ProtobufCMessage *message);
+void request_attach(struct session *session, uint16_t tag, const ProtobufCMessage *message);
+void request_detach(struct session *session, uint16_t tag, const ProtobufCMessage *message);
+
 /* park.c */
 void request_cancel(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 
+#include "daemon/net/ranges.h"
 #include "daemon/net/reply.h"
 
 #define CODE(name) HUGEPOOL__V1__CODE__CODE_##name
@@ -17,8 +18,14 @@ struct range_error {
 	const char *text;
 };
 
-static struct range_error range_error(int condition)
+static struct range_error range_error(const struct session *session, int condition,
+				      const struct hp_range *range)
 {
+	/* To the zone a shared range is a share's, whoever is attached to it. */
+	if (condition == HP_WRONG_HOLDER &&
+	    shares_check(session->worker->net->shares, session->slot, range) == 0)
+		return (struct range_error){CODE(INVALID),
+					    "it is shared: DETACH gives it back, as a whole"};
 	switch (condition) {
 	case HP_OUT_OF_RANGE:
 	case HP_WRONG_ZONE:
@@ -42,10 +49,10 @@ static struct range_error range_error(int condition)
 	}
 }
 
-static void refuse_range(struct session *session, uint16_t tag, int condition,
-			 const struct hp_range *range, uint32_t index)
+void ranges_refuse(struct session *session, uint16_t tag, int condition,
+		   const struct hp_range *range, uint32_t index)
 {
-	struct range_error error = range_error(condition);
+	struct range_error error = range_error(session, condition, range);
 	const struct pool_zone *zone = pool_zone(session->worker->net->pool, range->zone);
 
 	refuse(session, tag,
@@ -58,8 +65,7 @@ static void refuse_range(struct session *session, uint16_t tag, int condition,
 	       zone ? error.text : "there is no such zone");
 }
 
-/* Return: how many ranges are in scratch, or -1: refused. */
-static int get_ranges(struct session *session, uint16_t tag, const uint64_t *words, size_t nr_words)
+int ranges_get(struct session *session, uint16_t tag, const uint64_t *words, size_t nr_words)
 {
 	size_t n = nr_words / HP_WIRE_RANGE_WORDS;
 
@@ -105,7 +111,7 @@ void request_free(struct session *session, uint16_t tag, const ProtobufCMessage 
 	const Hugepool__V1__Ranges *free = (const Hugepool__V1__Ranges *)message;
 	struct worker *worker = session->worker;
 	const struct hp_range *ranges = worker->scratch.ranges;
-	int n = get_ranges(session, tag, free->ranges, free->n_ranges), rc;
+	int n = ranges_get(session, tag, free->ranges, free->n_ranges), rc;
 	uint32_t emptied = 0;
 	size_t bad;
 
@@ -114,7 +120,7 @@ void request_free(struct session *session, uint16_t tag, const ProtobufCMessage 
 	rc = leases_return(worker->net->leases, worker->caches, session->slot, ranges, (size_t)n,
 			   &bad);
 	if (rc) {
-		refuse_range(session, tag, rc, &ranges[bad], (uint32_t)bad);
+		ranges_refuse(session, tag, rc, &ranges[bad], (uint32_t)bad);
 		return;
 	}
 	for (int i = 0; i < n; i++)
@@ -132,7 +138,7 @@ void request_free_part(struct session *session, uint16_t tag, const ProtobufCMes
 	struct hp_range kept[2];
 	struct hp_grant grants[2];
 	unsigned nr_kept;
-	int n = get_ranges(session, tag, part->range, part->n_range), rc;
+	int n = ranges_get(session, tag, part->range, part->n_range), rc;
 
 	if (n < 0)
 		return;
@@ -148,7 +154,7 @@ void request_free_part(struct session *session, uint16_t tag, const ProtobufCMes
 		rc = leases_return_part(worker->net->leases, worker->caches, session->slot, range,
 					part->offset, part->pages, kept, &nr_kept);
 	if (rc) {
-		refuse_range(session, tag, rc, range, 0);
+		ranges_refuse(session, tag, rc, range, 0);
 		return;
 	}
 	if (forget_pages(session, range->zone, range->pfn + part->offset, part->pages))

@@ -14,6 +14,7 @@
 #include "daemon/net/alloc.h"
 #include "daemon/net/dispatch.h"
 #include "daemon/net/reply.h"
+#include "daemon/net/share.h"
 
 #define CODE(name) HUGEPOOL__V1__CODE__CODE_##name
 
@@ -23,29 +24,47 @@ struct parked {
 	uint16_t tag;
 	struct waiter waiter;
 	struct event deadline;
+	bool adopted;		  /* what it was granted is the session's */
 	struct hp_grant grants[]; /* waiter.n */
 };
 
-/* Of the session and its leases, as far as it was granted. */
-static void adopt(const struct parked *parked)
+static bool is_shared(const struct parked *parked)
 {
-	leases_adopt(parked->session->worker->net->leases, parked->session->slot,
-		     parked->waiter.zone, parked->grants, parked->waiter.n);
+	return parked->waiter.request.flags & HP_ALLOC_SHARED;
+}
+
+/* Of the session and its leases, as far as it was granted. */
+static void adopt(struct parked *parked)
+{
+	const struct net *net = parked->session->worker->net;
+	struct slot *slot = parked->session->slot;
+
+	parked->adopted = true;
+	if (is_shared(parked))
+		shares_granted(net->shares, slot, &parked->waiter.request, &parked->grants->range);
+	else
+		leases_adopt(net->leases, slot, parked->waiter.zone, parked->grants,
+			     parked->waiter.n);
 }
 
 static void end(struct parked *parked)
 {
+	struct session *session = parked->session;
+
+	if (is_shared(parked) && !parked->adopted)
+		shares_abandon(session->worker->net->shares, session->slot,
+			       &parked->waiter.request);
 	evtimer_del(&parked->deadline);
-	TAILQ_REMOVE(&parked->session->parked, parked, link);
-	parked->session->nr_parked--;
+	TAILQ_REMOVE(&session->parked, parked, link);
+	session->nr_parked--;
 	free(parked);
 }
 
 static void deliver(struct parked *parked)
 {
 	adopt(parked);
-	alloc_deliver(parked->session, parked->tag, parked->waiter.zone, parked->grants,
-		      parked->waiter.n);
+	alloc_deliver(parked->session, parked->tag, parked->waiter.zone, &parked->waiter.request,
+		      parked->grants, parked->waiter.n);
 }
 
 static void refuse_late(struct parked *parked)
@@ -93,6 +112,25 @@ static struct parked *new_parked(struct session *session, uint16_t tag, size_t n
 	return parked;
 }
 
+/* Who is to have it: the session, or a share that it is attached to. Return: 0, or -1: refused. */
+static int prepare(struct parked *parked)
+{
+	struct session *session = parked->session;
+	struct hp_request *request = &parked->waiter.request;
+	int rc = 0;
+
+	request->owner = session->tenant->owner;
+	request->slot = session->slot->number;
+	if (is_shared(parked))
+		rc = shares_prepare(session->worker->net->shares, session->slot,
+				    parked->waiter.zone, request);
+	if (!rc)
+		return 0;
+	request->flags = 0; /* there is no share to let go of */
+	share_refuse(session, parked->tag, rc);
+	return -1;
+}
+
 void park(struct session *session, uint16_t tag, struct pool_zone *zone,
 	  const struct hp_request *request, size_t n, uint32_t priority, uint32_t deadline_ms)
 {
@@ -126,8 +164,10 @@ void park(struct session *session, uint16_t tag, struct pool_zone *zone,
 		.priority = priority,
 		.worker = worker->index,
 	};
-	parked->waiter.request.owner = session->tenant->owner;
-	parked->waiter.request.slot = session->slot->number;
+	if (prepare(parked)) {
+		end(parked);
+		return;
+	}
 	switch (waits_add(worker->net->waits, &parked->waiter)) {
 	case 0:
 		worker_press(worker, zone);
@@ -166,7 +206,7 @@ static void drop(struct parked *parked, Hugepool__V1__Code code, const char *why
 
 	if (waits_cancel(session->worker->net->waits, &parked->waiter)) {
 		adopt(parked);
-		alloc_take_back(session, parked->grants, parked->waiter.n);
+		alloc_take_back(session, &parked->waiter.request, parked->grants, parked->waiter.n);
 	}
 	if (why)
 		refuse(session, parked->tag, &(struct refusal){.code = code}, "%s", why);

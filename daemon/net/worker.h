@@ -35,6 +35,7 @@ struct net {
 	struct pool *pool;
 	struct tenants *tenants;
 	struct slots *slots;
+	struct shares *shares;
 	struct leases *leases;
 	struct waits *waits;
 	struct orders *orders;

@@ -21,6 +21,7 @@ struct leases {
 	struct pool *pool;
 	struct slots *slots;
 	struct waits *waits;
+	struct shares *shares;
 	time_t start;
 	size_t nr_zones;
 	_Atomic uint32_t *since[HP_ZONES_MAX]; /* per page: seconds after start */
@@ -34,7 +35,8 @@ static time_t now_seconds(void)
 	return now.tv_sec;
 }
 
-int leases_new(struct leases **ret, struct pool *pool, struct slots *slots, struct waits *waits)
+int leases_new(struct leases **ret, struct pool *pool, struct slots *slots, struct waits *waits,
+	       struct shares *shares)
 {
 	struct leases *leases = calloc(1, sizeof(*leases));
 
@@ -43,6 +45,7 @@ int leases_new(struct leases **ret, struct pool *pool, struct slots *slots, stru
 	leases->pool = pool;
 	leases->slots = slots;
 	leases->waits = waits;
+	leases->shares = shares;
 	leases->start = now_seconds();
 	leases->nr_zones = pool_nr_zones(pool);
 	for (size_t i = 0; i < leases->nr_zones; i++) {
@@ -96,13 +99,32 @@ static int grant(struct pool_zone *zone, struct hp_pcp *pcp, const struct hp_req
 		      : hp_zone_alloc_bulk(zone->zone, pcp, request, ret, n);
 }
 
+/* Only clean blocks will do: what lies in caches is no use. */
+static int grant_shared(struct leases *leases, struct slot *slot, struct pool_zone *zone,
+			struct hp_request *request, struct hp_grant *ret)
+{
+	int rc = shares_prepare(leases->shares, slot, zone, request);
+
+	if (rc)
+		return rc;
+	rc = hp_zone_alloc(zone->zone, NULL, request, ret);
+	if (rc)
+		shares_abandon(leases->shares, slot, request);
+	else
+		shares_granted(leases->shares, slot, request, &ret->range);
+	return rc;
+}
+
 int leases_grant(struct leases *leases, struct caches *caches, struct slot *slot,
 		 struct pool_zone *zone, struct hp_request *request, struct hp_grant *ret, size_t n)
 {
 	uint32_t owner = slot->tenant->owner;
-	struct hp_pcp *pcp = caches_get(caches, owner, zone->id);
+	struct hp_pcp *pcp;
 	int rc;
 
+	if (request->flags & HP_ALLOC_SHARED)
+		return grant_shared(leases, slot, zone, request, ret);
+	pcp = caches_get(caches, owner, zone->id);
 	request->owner = owner;
 	request->slot = slot->number;
 	rc = grant(zone, pcp, request, ret, n);
@@ -250,6 +272,7 @@ void leases_end(struct leases *leases, struct slot *slot)
 				  rc);
 		add(&slot->pages[i], -slot->pages[i]);
 	}
+	shares_end_slot(leases->shares, slot);
 	slots_close(leases->slots, slot);
 	waits_poke(leases->waits, NULL);
 	pool_poke(leases->pool);

@@ -14,18 +14,21 @@
 
 #include "daemon/pool/pool.h"
 #include "daemon/tenancy/cache.h"
+#include "daemon/tenancy/share.h"
 #include "daemon/tenancy/slot.h"
 #include "daemon/tenancy/wait.h"
 
 struct leases;
 
 /* All are borrowed; those who wait are told what comes back. Return: 0 or -ENOMEM. */
-int leases_new(struct leases **ret, struct pool *pool, struct slots *slots, struct waits *waits);
+int leases_new(struct leases **ret, struct pool *pool, struct slots *slots, struct waits *waits,
+	       struct shares *shares);
 struct leases *leases_free(struct leases *leases); /* NULL is fine; returns NULL */
 
 /*
  * Grants n ranges (1 .. HP_RANGES_MAX) or none; owner and slot of the request are filled in here.
- * caches: the worker's. Return: as hp_zone_alloc_bulk().
+ * caches: the worker's. With HP_ALLOC_SHARED it is one range, and a share that the slot is attached
+ * to. Return: as hp_zone_alloc_bulk(), or as shares_prepare().
  */
 int leases_grant(struct leases *leases, struct caches *caches, struct slot *slot,
 		 struct pool_zone *zone, struct hp_request *request, struct hp_grant *ret,
@@ -47,7 +50,7 @@ int leases_return_part(struct leases *leases, struct caches *caches, struct slot
 		       const struct hp_range *range, uint32_t offset, uint32_t pages,
 		       struct hp_range *ret_kept, unsigned *ret_nr_kept);
 
-/* The end of a holder: closing, every lease freed, slot free. */
+/* The end of a holder: closing, every lease freed, every attachment ended, slot free. */
 void leases_end(struct leases *leases, struct slot *slot);
 
 /* How long ago the lease that begins at this page was granted, to the second. */

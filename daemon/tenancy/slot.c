@@ -113,6 +113,7 @@ int slots_open(struct slots *slots, struct tenant *tenant, const struct process 
 		snprintf(slot->name, sizeof(slot->name), "%s", name);
 		slot->opened_ms = clock_now_ms();
 		slot->leases = 0;
+		slot->attached_bytes = 0;
 		for (size_t i = 0; i < HP_ZONES_MAX; i++)
 			slot->pages[i] = 0;
 		set_state(slots, slot, SLOT_OPEN);

@@ -47,7 +47,8 @@ struct slot {
 
 	/* Written by the session's worker alone. */
 	_Atomic uint64_t leases;
-	_Atomic uint64_t pages[HP_ZONES_MAX]; /* leased, per zone */
+	_Atomic uint64_t pages[HP_ZONES_MAX]; /* leased, per zone; without shares */
+	_Atomic uint64_t attached_bytes;      /* of shares, each counted among the leases */
 };
 
 struct slots;

@@ -64,7 +64,7 @@ static void on_owner_changed(void *userdata, uint32_t owner)
 {
 	struct rig *rig = userdata;
 
-	tenants_collect(rig->net.tenants, owner);
+	tenants_collect(rig->net.tenants, shares_collect(rig->net.shares, owner));
 }
 
 static void on_filled(void *userdata, uint64_t online_bytes, uint64_t configured_bytes)
@@ -119,8 +119,10 @@ struct rig *rig_new(const struct rig_options *options)
 	assert_int_equal(waits_new(&rig->net.waits, rig->net.pool, (unsigned)rig->net.nr_workers,
 				   wake_worker, &rig->net),
 			 0);
-	assert_int_equal(
-		leases_new(&rig->net.leases, rig->net.pool, rig->net.slots, rig->net.waits), 0);
+	assert_int_equal(shares_new(&rig->net.shares, rig->net.pool, rig->net.tenants), 0);
+	assert_int_equal(leases_new(&rig->net.leases, rig->net.pool, rig->net.slots, rig->net.waits,
+				    rig->net.shares),
+			 0);
 	rig->net.looks = &rig->looks;
 	rig->net.hello_timeout_ms =
 		options->hello_timeout_ms ? options->hello_timeout_ms : HP_HELLO_TIMEOUT_MS;
@@ -167,6 +169,7 @@ struct rig *rig_free(struct rig *rig)
 	for (size_t i = 0; i < rig->acceptor.nr_workers; i++)
 		worker_free(rig->workers[i]);
 	leases_free(rig->net.leases);
+	shares_free(rig->net.shares);
 	waits_free(rig->net.waits);
 	slots_free(rig->net.slots);
 	tenants_free(rig->net.tenants);

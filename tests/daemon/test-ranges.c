@@ -230,8 +230,8 @@ static void test_fields_not_served(void **state)
 	struct fixture *f = *state;
 	uint32_t node = 0;
 
-	for (int i = 0; i < 3; i++) {
-		static const char *const names[] = {"node_policy", "nodes", "shareable"};
+	for (int i = 0; i < 2; i++) {
+		static const char *const names[] = {"node_policy", "nodes"};
 		Hugepool__V1__Alloc alloc = HUGEPOOL__V1__ALLOC__INIT;
 		const Hugepool__V1__Error *error;
 
@@ -239,7 +239,6 @@ static void test_fields_not_served(void **state)
 		alloc.node_policy = i == 0 ? HUGEPOOL__V1__NODE_POLICY__NODE_POLICY_STRICT : 0;
 		alloc.n_nodes = i == 1;
 		alloc.nodes = &node;
-		alloc.shareable = i == 2;
 		error = peer_refused(f->peer, TYPE(ALLOC), &alloc.base, CODE(NOT_SUPPORTED));
 		assert_non_null(memmem(error->message.data, error->message.len, names[i],
 				       strlen(names[i])));

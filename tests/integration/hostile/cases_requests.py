@@ -195,7 +195,7 @@ def numbers(attack):
                  b"%s%n%s", b"../small"):
         alloc((C.NO_ZONE, C.INVALID, C.MALFORMED), pages=1, zone=name)
     for field, value in (("node_policy", 1), ("node_policy", 99), ("nodes", [0]),
-                         ("nodes", [U32] * 1500), ("shareable", True), ("deadline_ms", U32),
+                         ("nodes", [U32] * 1500), ("deadline_ms", U32),
                          ("deadline_ms", 86400001), ("priority", 256), ("priority", U32)):
         alloc((C.NOT_SUPPORTED, C.INVALID), pages=1, **{field: value})
 
