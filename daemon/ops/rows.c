@@ -289,7 +289,8 @@ static void fill_tenant(struct rows *rows, struct row *row, const struct tenant 
 		tenant_get_figures(tenant, zone, &figures);
 		hp_zone_owner_stats(zone->zone, tenant->owner, &stats);
 		held[i] = figures.held_blocks;
-		leased[i] = stats.leased_pages;
+		leased[i] =
+			stats.leased_pages + shares_pages(rows->ops->net->shares, tenant->owner, i);
 		limit[i] = figures.limit_blocks;
 		guarantee[i] = figures.guarantee_blocks;
 	}
@@ -302,6 +303,7 @@ static void fill_tenant(struct rows *rows, struct row *row, const struct tenant 
 	row->tenant.leased_pages = leased;
 	row->tenant.limit_blocks = limit;
 	row->tenant.guarantee_blocks = guarantee;
+	row->tenant.shares = shares_count(rows->ops->net->shares, tenant->owner);
 	row->tenant.uid = UINT32_MAX;
 	if (may_see(rows, tenant)) {
 		row->tenant.name = copy_text(row, tenant->name);
@@ -373,6 +375,7 @@ static void fill_session(const struct rows *rows, struct row *row, const struct 
 	row->session.age_ms = clock_now_ms() - slot->opened_ms;
 	row->session.leases = slot->leases;
 	row->session.leased_bytes = leased_bytes(rows, slot);
+	row->session.attached_bytes = slot->attached_bytes;
 }
 
 static int add_session(void *userdata, const struct slot *slot)
@@ -408,6 +411,8 @@ struct lease_walk {
 	/* of the holder of the lease at hand */
 	bool may_see;
 	uint64_t session;
+	bool is_shared;
+	struct share_info share;
 };
 
 static int look_at_holder(void *userdata, const struct slot *slot)
@@ -438,6 +443,36 @@ static void fill_lease(const struct lease_walk *walk, struct row *row, const str
 	row->lease.revoked = state == HP_LEASE_REVOKED;
 }
 
+/* A shared range is its share's; who may see it sees how many hold it, not who they are. */
+static void fill_shared(const struct lease_walk *walk, struct row *row)
+{
+	const struct share_info *share = &walk->share;
+
+	row->lease.age_ms = share->age_ms;
+	row->lease.shared = true;
+	row->lease.owner = share->tenant;
+	row->lease.attachments = share->attachments;
+	row->lease.readers = share->readers;
+	row->lease.share.len = share->name_bytes;
+	row->lease.share.data = (uint8_t *)row->text;
+	memcpy(row->text, share->name, share->name_bytes);
+}
+
+static bool look_up_holder(struct lease_walk *walk, uint32_t slot)
+{
+	const struct net *net = walk->rows->ops->net;
+	const struct tenant *viewer = walk->rows->viewer;
+
+	walk->may_see = false;
+	walk->session = 0;
+	walk->is_shared = shares_look(net->shares, slot, viewer ? viewer->owner : HP_OWNER_NONE,
+				      &walk->share);
+	if (walk->is_shared)
+		return !viewer || walk->share.visible;
+	slots_look_one(net->slots, slot, look_at_holder, walk);
+	return walk->may_see;
+}
+
 static int add_lease(void *userdata, uint32_t slot, const struct hp_range *range,
 		     enum hp_lease_state state)
 {
@@ -448,12 +483,12 @@ static int add_lease(void *userdata, uint32_t slot, const struct hp_range *range
 
 	if (place < walk->from)
 		return 0;
-	walk->may_see = false;
-	slots_look_one(rows->ops->net->slots, slot, look_at_holder, walk);
-	if (!walk->may_see)
+	if (!look_up_holder(walk, slot))
 		return 0;
 	if (row)
 		fill_lease(walk, row, range, state);
+	if (row && walk->is_shared)
+		fill_shared(walk, row);
 	if (row && take_row(rows))
 		return 0;
 	go_on_at(rows, place);
