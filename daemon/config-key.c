@@ -53,6 +53,7 @@ static const struct key keys[] = {
 	{SECTION_DAEMON, "socket",          KIND_SOCKET_PATH, DAEMON_SOCKET,          DAEMON(socket), 0, 0},
 	{SECTION_DAEMON, "socket-mode",     KIND_MODE,        DAEMON_SOCKET_MODE,     DAEMON(socket_mode), 0, 0},
 	{SECTION_DAEMON, "socket-group",    KIND_GROUP,       DAEMON_SOCKET_GROUP,    DAEMON(socket_group), 0, 0},
+	{SECTION_DAEMON, "policy",          KIND_POLICY,      DAEMON_POLICY,          DAEMON(policy), 0, 0},
 	{SECTION_DAEMON, "admin-socket",    KIND_SOCKET_PATH, DAEMON_ADMIN_SOCKET,    DAEMON(admin_socket), 0, 0},
 	{SECTION_DAEMON, "setup-socket",    KIND_SOCKET_PATH, DAEMON_SETUP_SOCKET,    DAEMON(setup_socket), 0, 0},
 	{SECTION_DAEMON, "namespace",       KIND_PATH,        DAEMON_NAMESPACE,       DAEMON(namespace_path), 0, 0},
@@ -74,6 +75,9 @@ static const struct key keys[] = {
 	{SECTION_ZONE, "clean-high",        KIND_CLEAN,   ZONE_CLEAN_HIGH, 0, 0, 0},
 
 	{SECTION_TENANT, "uid",             KIND_UID,         TENANT_UID,          TENANT(uid), 0, 0},
+	{SECTION_TENANT, "socket",          KIND_SOCKET_PATH, TENANT_SOCKET,       TENANT(socket), 0, 0},
+	{SECTION_TENANT, "socket-mode",     KIND_MODE,        TENANT_SOCKET_MODE,  TENANT(socket_mode), 0, 0},
+	{SECTION_TENANT, "socket-group",    KIND_GROUP,       TENANT_SOCKET_GROUP, TENANT(socket_group), 0, 0},
 	{SECTION_TENANT, "sessions",        KIND_COUNT,       TENANT_SESSIONS,     TENANT(sessions), 1, HP_SESSIONS_MAX},
 	{SECTION_TENANT, "limit.",          KIND_LIMIT,       0, 0, 0, 0},
 	{SECTION_TENANT, "guarantee.",      KIND_GUARANTEE,   0, 0, 0, 0},
@@ -93,8 +97,6 @@ bool config_key(size_t i, const char **ret_section, const char **ret_key)
 	return true;
 }
 
-/* --- sections --------------------------------------------------------------------------------- */
-
 static size_t find_zone(const struct config *config, const char *name)
 {
 	for (size_t i = 0; i < config->nr_zones; i++)
@@ -102,6 +104,108 @@ static size_t find_zone(const struct config *config, const char *name)
 			return i;
 	return SIZE_MAX;
 }
+
+/* --- comparing -------------------------------------------------------------------------------- */
+
+/* Can it change while the daemon runs? */
+static bool is_live(const struct key *key)
+{
+	if (key->section == SECTION_DAEMON)
+		return key->slot == DAEMON_POLICY || key->slot == DAEMON_RECYCLE_RATE ||
+		       key->slot == DAEMON_IDLE_DELAY;
+	return key->section != SECTION_ZONE || key->kind == KIND_CLEAN;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+static bool same_value(const struct key *key, const void *a, const void *b)
+{
+	switch (key->kind) {
+	case KIND_SOCKET_PATH:
+	case KIND_PATH:
+	case KIND_GROUP:
+		return same_text(*(char *const *)a, *(char *const *)b);
+	case KIND_SIZE:
+		return memcmp(a, b, sizeof(uint64_t)) == 0;
+	case KIND_MODE:
+		return memcmp(a, b, sizeof(mode_t)) == 0;
+	case KIND_BACKING:
+		return memcmp(a, b, sizeof(enum config_backing)) == 0;
+	case KIND_BOOL:
+		return *(const bool *)a == *(const bool *)b;
+	case KIND_NODE:
+	case KIND_COUNT:
+	case KIND_DURATION:
+		return memcmp(a, b, sizeof(unsigned)) == 0;
+	case KIND_POLICY:
+	case KIND_UID:
+	case KIND_CLEAN:
+	case KIND_LIMIT:
+	case KIND_GUARANTEE:
+		break; /* live, and not of [daemon] or a zone */
+	}
+	return true;
+}
+
+/* report: NULL, or called for each key that differs and is not live. Return: how many do. */
+static unsigned compare(enum config_section section, const char *title, const void *a,
+			const void *b, config_report_fn report, void *userdata)
+{
+	char name[HP_NAME_MAX + 64];
+	unsigned n = 0;
+
+	for (size_t i = 0; i < NR_KEYS; i++) {
+		if (keys[i].section != section || is_live(&keys[i]) ||
+		    same_value(&keys[i], (const char *)a + keys[i].offset,
+			       (const char *)b + keys[i].offset))
+			continue;
+		n++;
+		(void)snprintf(name, sizeof(name), "[%s] %s", title, keys[i].name);
+		if (report)
+			report(userdata, name);
+	}
+	return n;
+}
+
+const struct config_zone *config_find_zone(const struct config *config, const char *name)
+{
+	size_t index = find_zone(config, name);
+
+	return index == SIZE_MAX ? NULL : &config->zones[index];
+}
+
+bool config_same_zone(const struct config_zone *a, const struct config_zone *b)
+{
+	return compare(SECTION_ZONE, a->name, a, b, NULL, NULL) == 0;
+}
+
+void config_compare(const struct config *running, const struct config *wanted,
+		    config_report_fn report, void *userdata)
+{
+	char title[HP_NAME_MAX + 8];
+
+	compare(SECTION_DAEMON, "daemon", running, wanted, report, userdata);
+	for (size_t i = 0; i < running->nr_zones; i++) {
+		const struct config_zone *a = &running->zones[i];
+		const struct config_zone *b = config_find_zone(wanted, a->name);
+
+		(void)snprintf(title, sizeof(title), b ? "zone %s" : "[zone %s]", a->name);
+		if (b)
+			compare(SECTION_ZONE, title, a, b, report, userdata);
+		else
+			report(userdata, title);
+	}
+	for (size_t i = 0; i < wanted->nr_zones; i++) {
+		(void)snprintf(title, sizeof(title), "[zone %s]", wanted->zones[i].name);
+		if (!config_find_zone(running, wanted->zones[i].name))
+			report(userdata, title);
+	}
+}
+
+/* --- sections --------------------------------------------------------------------------------- */
 
 static size_t find_tenant(const struct config *config, const char *name)
 {

@@ -91,6 +91,19 @@ typedef void (*config_report_fn)(void *userdata, const char *message);
 int config_load(struct config **ret, const char *path, config_report_fn report, void *userdata);
 struct config *config_free(struct config *config); /* NULL is fine; returns NULL */
 
+/*
+ * The keys, as "[daemon] workers", and zones, as "[zone x]", that differ and that a running daemon cannot
+ * change: report is called for each. Tenants, watermarks, delays and rates it can.
+ */
+void config_compare(const struct config *running, const struct config *wanted,
+		    config_report_fn report, void *userdata);
+
+/* Of this name; NULL: there is none. */
+const struct config_zone *config_find_zone(const struct config *config, const char *name);
+
+/* Equal but for what can change at run time? */
+bool config_same_zone(const struct config_zone *a, const struct config_zone *b);
+
 /* "2M", "2Mi", "2MiB", "2048kB", "1G", "4096": powers of 1024. Return: 0 or -EINVAL / -ERANGE. */
 int config_parse_size(const char *text, uint64_t *ret_bytes);
 

@@ -240,6 +240,19 @@ static int listen_at(struct endpoint *endpoint, mode_t mode, const char *group)
 	return 0;
 }
 
+void endpoint_set_access(const struct endpoint *endpoint, mode_t mode, const char *group)
+{
+	gid_t gid = getegid();
+	int rc = group ? find_group(group, &gid) : 0;
+
+	if (!rc && (chown(endpoint->path, (uid_t)-1, gid) < 0 || chmod(endpoint->path, mode) < 0))
+		rc = -errno;
+	if (rc)
+		log_error(
+			"socket: its mode and group cannot be changed path=%s mode=%o group=%s reason=\"%s\"",
+			endpoint->path, (unsigned)mode, group ? group : "-", strerror(-rc));
+}
+
 /* --- life ------------------------------------------------------------------------------------- */
 
 int endpoint_open(struct endpoint **ret, const char *path, int type, mode_t mode, const char *group)

@@ -29,5 +29,8 @@ int endpoint_adopt_consume_fd(struct endpoint **ret, int fd);
 /* Closes and removes all that was made. NULL is fine; returns NULL. */
 struct endpoint *endpoint_close(struct endpoint *endpoint);
 
+/* Another mode, another group (NULL: that of the process). If that cannot be, it is logged. */
+void endpoint_set_access(const struct endpoint *endpoint, mode_t mode, const char *group);
+
 /* The listening socket, non-blocking; borrowed. */
 int endpoint_fd(const struct endpoint *endpoint);

@@ -25,9 +25,12 @@
 #include <event2/event.h>
 #include <event2/event_struct.h>
 
+#include "daemon/admin.h"
+#include "daemon/doors.h"
 #include "daemon/endpoint.h"
 #include "daemon/log.h"
 #include "daemon/net/listener.h"
+#include "daemon/net/order.h"
 #include "daemon/net/worker.h"
 #include "daemon/ops/look.h"
 #include "daemon/pool/pool.h"
@@ -50,8 +53,11 @@ struct server {
 	size_t nr_workers;
 	struct acceptor acceptor;
 	struct listener *data_listener, *admin_listener;
+	struct doors *doors;
+	struct doors_plan doors_plan; /* of the start */
+	struct admin *admin;
 	struct watchdog *watchdog;
-	struct event terminate[2];
+	struct event terminate[2], hangup;
 	bool handles_signals, serving;
 	int result; /* of server_run() */
 
@@ -59,6 +65,7 @@ struct server {
 	int wakeup_fd;
 	struct event wakeup_event;
 	_Atomic bool stopping, something_to_serve, filled;
+	_Atomic bool admin_waits;
 	_Atomic uint64_t online_bytes;
 };
 
@@ -104,6 +111,15 @@ static void on_owner_changed(void *userdata, uint32_t owner)
 	tenants_collect(server->net.tenants, shares_collect(server->net.shares, owner));
 }
 
+/* orders_wake_fn, tenants_empty_fn */
+static void on_admin_waits(void *userdata)
+{
+	struct server *server = userdata;
+
+	server->admin_waits = true;
+	wake(server);
+}
+
 static void on_filled(void *userdata, uint64_t online_bytes, uint64_t configured_bytes)
 {
 	struct server *server = userdata;
@@ -121,6 +137,8 @@ static void start_serving(struct server *server)
 {
 	server->serving = true;
 	server->result = listener_start(server->data_listener);
+	if (!server->result)
+		server->result = doors_serve(server->doors);
 	if (server->result) {
 		log_error("the socket cannot be listened on path=%s reason=\"%s\"",
 			  server->config->socket, strerror(-server->result));
@@ -163,6 +181,8 @@ static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
 		return;
 	if (server->something_to_serve && !server->serving)
 		start_serving(server);
+	if (atomic_exchange(&server->admin_waits, false))
+		admin_look(server->admin);
 	if (atomic_exchange(&server->filled, false))
 		report_filled(server);
 	if (server->stopping)
@@ -179,6 +199,16 @@ static void on_terminate(evutil_socket_t number, short what, void *userdata)
 	event_base_loopbreak(server->base);
 }
 
+static void on_hangup(evutil_socket_t number, short what, void *userdata)
+{
+	struct server *server = userdata;
+
+	(void)number;
+	(void)what;
+	log_notice("reloading signal=HUP");
+	admin_reload(server->admin);
+}
+
 int server_handle_signals(struct server *server)
 {
 	static const int numbers[] = {SIGTERM, SIGINT};
@@ -186,7 +216,10 @@ int server_handle_signals(struct server *server)
 	for (size_t i = 0; i < 2; i++)
 		evsignal_assign(&server->terminate[i], server->base, numbers[i], on_terminate,
 				server);
+	evsignal_assign(&server->hangup, server->base, SIGHUP, on_hangup, server);
 	server->handles_signals = true;
+	if (event_add(&server->hangup, NULL))
+		return -ENOMEM;
 	for (size_t i = 0; i < 2; i++)
 		if (event_add(&server->terminate[i], NULL))
 			return -ENOMEM;
@@ -259,12 +292,17 @@ static int take_socket(struct endpoint **ret, const char *name, const char *path
 static int take_sockets(struct server *server)
 {
 	const struct config *config = server->config;
+	size_t index;
 	int rc = take_socket(&server->data_endpoint, SERVICE_SOCKET_DATA, config->socket,
 			     config->socket_mode, config->socket_group);
 
 	if (!rc)
 		rc = take_socket(&server->admin_endpoint, SERVICE_SOCKET_ADMIN,
 				 config->admin_socket, ADMIN_SOCKET_MODE, NULL);
+	if (!rc)
+		rc = doors_new(&server->doors, server->base, &server->acceptor);
+	if (!rc)
+		rc = doors_prepare(server->doors, config, &server->doors_plan, &index);
 	return rc;
 }
 
@@ -290,6 +328,10 @@ static int make_memory(struct server *server)
 	server->net.pool = server->pool;
 	if (!rc)
 		rc = tenants_new(&server->net.tenants, server->config, server->pool);
+	if (!rc)
+		tenants_on_empty(server->net.tenants, on_admin_waits, server);
+	if (!rc)
+		rc = orders_new(&server->net.orders, on_admin_waits, server);
 	if (!rc)
 		rc = slots_new(&server->net.slots, server->net.tenants);
 	if (!rc)
@@ -341,6 +383,12 @@ static int make_listeners(struct server *server)
 		rc = listener_new(&server->admin_listener, server->base,
 				  endpoint_fd(server->admin_endpoint), SOCKET_ADMIN, NULL,
 				  &server->acceptor);
+	if (!rc)
+		rc = admin_new(&server->admin, server->base, server->config, &server->net,
+			       server->doors);
+	if (!rc)
+		doors_commit(server->doors, server->config, &server->doors_plan,
+			     server->net.tenants);
 	return rc;
 }
 
@@ -388,6 +436,7 @@ struct server *server_free(struct server *server)
 	watchdog_free(server->watchdog);
 	listener_free(server->data_listener);
 	listener_free(server->admin_listener);
+	doors_free(server->doors);
 	for (size_t i = 0; i < server->nr_workers; i++)
 		worker_stop(server->workers[i]);
 	for (size_t i = 0; i < server->nr_workers; i++)
@@ -396,6 +445,8 @@ struct server *server_free(struct server *server)
 	for (size_t i = 0; i < server->nr_workers; i++)
 		worker_free(server->workers[i]);
 	free(server->workers);
+	admin_free(server->admin);
+	orders_free(server->net.orders);
 	leases_free(server->net.leases);
 	shares_free(server->net.shares);
 	waits_free(server->net.waits);
@@ -403,6 +454,8 @@ struct server *server_free(struct server *server)
 	tenants_free(server->net.tenants);
 	endpoint_close(server->admin_endpoint);
 	endpoint_close(server->data_endpoint);
+	if (server->handles_signals)
+		event_del(&server->hangup);
 	for (size_t i = 0; server->handles_signals && i < 2; i++)
 		event_del(&server->terminate[i]);
 	if (server->base) {

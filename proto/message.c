@@ -142,6 +142,7 @@ static const struct {
 	TYPE(REVOKE_REPLY, "revoke_reply", revoke_reply),
 	TYPE(TENANT_CREATED, "tenant_created", tenant_created),
 	TYPE(RESIZED, "resized", resized),
+	TYPE(RELOADED, "reloaded", reloaded),
 	TYPE(BLOCKS, "blocks", blocks),
 	TYPE(BLOCK_RETIRED, "block_retired", blocks),
 	TYPE(REVOKED, "revoked", ranges),

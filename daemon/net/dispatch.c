@@ -38,12 +38,12 @@ static const struct request requests[] = {
 	[TYPE(CHECK)] = {SOCKET_ADMIN, request_check},
 	[TYPE(FLUSH)] = {SOCKET_ADMIN, request_flush},
 	[TYPE(REVOKE)] = {SOCKET_ADMIN, NULL},
-	[TYPE(QUOTA)] = {SOCKET_ADMIN, NULL},
-	[TYPE(TENANT_CREATE)] = {SOCKET_ADMIN, NULL},
-	[TYPE(TENANT_DELETE)] = {SOCKET_ADMIN, NULL},
+	[TYPE(QUOTA)] = {SOCKET_ADMIN, request_quota},
+	[TYPE(TENANT_CREATE)] = {SOCKET_ADMIN, request_tenant_create},
+	[TYPE(TENANT_DELETE)] = {SOCKET_ADMIN, request_tenant_delete},
 	[TYPE(ADOPT)] = {SOCKET_ADMIN, NULL},
 	[TYPE(OFFLINE)] = {SOCKET_ADMIN, NULL},
-	[TYPE(RELOAD)] = {SOCKET_ADMIN, NULL},
+	[TYPE(RELOAD)] = {SOCKET_ADMIN, request_reload},
 };
 
 #define NR_REQUESTS (sizeof(requests) / sizeof(requests[0]))

@@ -139,7 +139,32 @@ static const struct {
 	 ":5: ",
 	 {"clean-high = 2"}},
 	/* tenants */
-	{"[zone a]\n" SHMEM "size=16M\n[tenant x]\n", 1, ":5: ", {"[tenant x]", "no uid"}},
+	{"[zone a]\n" SHMEM "size=16M\n[tenant x]\n",
+	 1,
+	 ":5: ",
+	 {"[tenant x]", "no uid and no socket"}},
+	{"[zone a]\n" SHMEM "size=16M\n[tenant x]\nsocket=x.sock\n",
+	 1,
+	 ":6: ",
+	 {"x.sock", "absolute path"}},
+	{"[zone a]\n" SHMEM "size=16M\n[tenant x]\nuid=7\nsocket-mode=0600\n",
+	 1,
+	 ":7: ",
+	 {"socket-mode", "no socket of its own"}},
+	{"[zone a]\n" SHMEM "size=16M\n[tenant x]\nsocket=/tmp/x\n[tenant y]\nsocket=/tmp/x\n",
+	 1,
+	 ":8: ",
+	 {"/tmp/x", "[tenant x]", "hugepool.conf:6"}},
+	{"[zone a]\n" SHMEM "size=16M\n[tenant x]\nsocket=/run/hugepool/admin.sock\n",
+	 1,
+	 ":6: ",
+	 {"admin-socket", "of its own"}},
+	{"[daemon]\npolicy=socket\n[zone a]\n" SHMEM "size=16M\n", 1, ":2: ", {"uid or session"}},
+	{"[zone a]\n" SHMEM "size=16M\n[tenant x y]\nuid=7\n", 1, ":5: ", {"x y", "name"}},
+	{"[zone a]\n" SHMEM "size=16M\n[tenant x]\nuid=7\nlimit.a=4\nguarantee.a=6M\n",
+	 1,
+	 ":8: ",
+	 {"guarantee.a = 6M", "multiple", "4M"}},
 	{"[zone a]\n" SHMEM "size=16M\n[tenant x]\nuid=no such user\n",
 	 1,
 	 ":6: ",
@@ -335,6 +360,57 @@ static void test_values(void **state)
 }
 
 /* A section or key of a drop-in that is there already names both places. */
+static void test_tenant_sockets(void **state)
+{
+	struct config *config = load("[zone a]\n" SHMEM "size = 16M\n"
+				     "[daemon]\npolicy = session\n"
+				     "[tenant x]\nsocket = /tmp/x\nguarantee.a = 1\n"
+				     "[tenant y]\nuid = 7\nsocket = /tmp/y\nsocket-mode = 0\n"
+				     "socket-group = root\n");
+
+	(void)state;
+	assert_int_equal(config->policy, CONFIG_POLICY_SESSION);
+	assert_false(config->tenants[0].has_uid);
+	assert_string_equal(config->tenants[0].socket, "/tmp/x");
+	assert_int_equal(config->tenants[0].socket_mode, 0660);
+	assert_null(config->tenants[0].socket_group);
+	assert_true(config->tenants[1].has_uid);
+	assert_int_equal(config->tenants[1].socket_mode, 0);
+	assert_string_equal(config->tenants[1].socket_group, "root");
+	assert_string_equal(config->tenants[1].file, path);
+	assert_int_equal(config->tenants[1].line, 10);
+	config_free(config);
+}
+
+/* What a running daemon cannot change is told by name, and nothing else is. */
+static void test_compare(void **state)
+{
+	static const char zone[] = "[zone a]\n" SHMEM "size = 16M\n";
+	struct config *a = load(zone), *b;
+	struct messages messages = {0};
+
+	(void)state;
+	b = load("[daemon]\nidle-delay = 1s\nrecycle-rate = 1G\npolicy = session\n"
+		 "[zone a]\n" SHMEM "size = 16M\nclean-low = 3\nclean-high = 4\n"
+		 "[tenant x]\nuid = 7\n[default]\nlimit.a = 1\n");
+	config_compare(a, b, collect, &messages);
+	assert_int_equal(messages.count, 0);
+	config_free(b);
+	b = load("[daemon]\nworkers = 2\nsocket-mode = 0600\nsocket-group = root\n"
+		 "[zone a]\nbacking = shmem\nblock-size = 8M\nsize = 32M\n[zone b]\n" SHMEM
+		 "size = 4M\n");
+	config_compare(a, b, collect, &messages);
+	assert_string_equal(messages.text, "[daemon] socket-mode\n[daemon] socket-group\n"
+					   "[daemon] workers\n[zone a] block-size\n"
+					   "[zone a] size\n[zone b]\n");
+	assert_false(config_same_zone(&a->zones[0], &b->zones[0]));
+	memset(&messages, 0, sizeof(messages));
+	config_compare(b, a, collect, &messages);
+	assert_non_null(strstr(messages.text, "[zone b]\n"));
+	config_free(b);
+	config_free(a);
+}
+
 static void test_drop_in_twice(void **state)
 {
 	struct messages messages = {0};
@@ -469,10 +545,11 @@ static void test_example_loads(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_too_many),
-		cmocka_unit_test(test_defaults),      cmocka_unit_test(test_values),
-		cmocka_unit_test(test_drop_in_twice), cmocka_unit_test(test_unreadable),
-		cmocka_unit_test(test_sizes),	      cmocka_unit_test(test_example),
+		cmocka_unit_test(test_mistakes),       cmocka_unit_test(test_too_many),
+		cmocka_unit_test(test_defaults),       cmocka_unit_test(test_values),
+		cmocka_unit_test(test_tenant_sockets), cmocka_unit_test(test_compare),
+		cmocka_unit_test(test_drop_in_twice),  cmocka_unit_test(test_unreadable),
+		cmocka_unit_test(test_sizes),	       cmocka_unit_test(test_example),
 		cmocka_unit_test(test_example_loads),
 	};
 	int failed;
