@@ -28,8 +28,20 @@ enum {
 	OPT_ZERO = 1 << 7,
 	OPT_EXCLUSIVE = 1 << 8,
 	OPT_WAIT = 1 << 9,
+	OPT_LIMIT = 1 << 10,
+	OPT_GUARANTEE = 1 << 11,
+	OPT_GRACE = 1 << 12,
+	OPT_USER = 1 << 13,
+	OPT_ANY_USER = 1 << 14,
 };
-#define OPT_QUERY (OPT_SOCKET | OPT_ADMIN | OPT_JSON)
+#define CLI_AMOUNTS_MAX (2 * HP_ZONES_MAX) /* limits and guarantees of one call */
+#define OPT_QUERY	(OPT_SOCKET | OPT_ADMIN | OPT_JSON)
+
+/* --limit or --guarantee: [ZONE=]N, a number of blocks or a size. */
+struct cli_amount {
+	int option;
+	const char *text;
+};
 
 struct cli {
 	const char *path; /* of the socket */
@@ -38,6 +50,13 @@ struct cli {
 	uint64_t page_bytes, alignment, count;
 	uint64_t bytes;	  /* the argument of a verb that takes SIZE */
 	uint64_t wait_ms; /* for room */
+	char **arguments; /* of the verb, as many as it takes */
+	int nr_arguments;
+	struct cli_amount amounts[CLI_AMOUNTS_MAX];
+	size_t nr_amounts;
+	uint64_t grace_ms;
+	const char *user; /* number or name */
+	bool any_user;
 	struct hugepool *pool;
 	struct hugepool_error error; /* of the last failure */
 };
@@ -45,10 +64,13 @@ struct cli {
 struct verb {
 	const char *name;
 	const char *summary;
-	bool takes_size;	     /* as its argument */
+	const char *arguments; /* that it takes, as --help names them, or NULL */
+	int min_arguments, max_arguments;
 	int options;		     /* it takes */
 	bool needs_admin;	     /* socket */
 	int (*run)(struct cli *cli); /* Return: exit status */
+	/* NULL, or what can be told before the daemon is asked. given: options. Return: 0 or exit status */
+	int (*check)(struct cli *cli, int given);
 };
 
 int verb_status(struct cli *cli);
@@ -62,11 +84,21 @@ int verb_leases(struct cli *cli);
 int verb_alloc(struct cli *cli);
 int verb_check(struct cli *cli);
 int verb_flush(struct cli *cli);
+int verb_tenant(struct cli *cli);
+int verb_tenant_check(struct cli *cli, int given);
+int verb_quota(struct cli *cli);
+int verb_reload(struct cli *cli);
+
+int cli_usage_error(const char *format, ...)
+	__attribute__((format(printf, 1, 2))); /* Return: EXIT_USAGE */
 
 /* --- query.c ---------------------------------------------------------------------------------- */
 
 /* Connects. Return: 0 or -errno, with cli->error. */
 int cli_open(struct cli *cli);
+
+/* From now on a reply may take this much longer. */
+void cli_expect_wait(struct cli *cli, uint64_t ms);
 
 /* One exchange; the reply is borrowed until the next. Return: 0 or -errno, with cli->error. */
 int cli_ask(struct cli *cli, uint8_t type, const ProtobufCMessage *message, uint8_t reply_type,
@@ -99,6 +131,14 @@ struct cli_zones {
 	size_t nr;
 };
 int cli_zones_load(struct cli *cli, struct cli_zones *ret);
+
+/*
+ * Limits and guarantees of the options, in blocks. zone: that all of them are of; NULL: each names its
+ * own, as ZONE=N. ret: one for each zone that is named, in the order of zones, its zone's name borrowed.
+ * Return: 0 or the exit status, said.
+ */
+int cli_quotas(struct cli *cli, const struct cli_zones *zones, const char *zone,
+	       Hugepool__V1__Quota ret[HP_ZONES_MAX], size_t *ret_nr);
 
 /* Whether it is the zone of --zone, or there is none. */
 bool cli_is_wanted(const struct cli *cli, const Hugepool__V1__Zone *zone);

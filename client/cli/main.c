@@ -13,28 +13,41 @@
 #include <string.h>
 
 #define DEFAULT_SOCKET	     "/run/hugepool/hugepool.sock"
+#define DEFAULT_GRACE_MS     30000
 #define DEFAULT_ADMIN_SOCKET "/run/hugepool/admin.sock"
 
+#define OPT_ADMIN_VERB (OPT_SOCKET | OPT_JSON)
+
 static const struct verb verbs[] = {
-	{"status", "the daemon, its memory, and what there is for you", false, OPT_QUERY, false,
-	 verb_status},
-	{"zones", "every figure of every zone, like /proc/zoneinfo", false, OPT_QUERY | OPT_ZONE,
-	 false, verb_zones},
-	{"buddyinfo", "free chunks by order, like /proc/buddyinfo", false, OPT_QUERY | OPT_ZONE,
-	 false, verb_buddyinfo},
-	{"blocks", "pageblocks: state, owner, what is free in them", false, OPT_QUERY | OPT_ZONE,
-	 false, verb_blocks},
-	{"caches", "page caches of the workers", false, OPT_QUERY | OPT_ZONE, false, verb_caches},
-	{"tenants", "who holds how much", false, OPT_QUERY, false, verb_tenants},
-	{"sessions", "connections, and processes that broke theirs", false, OPT_QUERY, false,
-	 verb_sessions},
-	{"leases", "ranges: where, whose, since when", false, OPT_QUERY, false, verb_leases},
-	{"alloc", "take memory and hold it until interrupted", true,
+	{"status", "the daemon, its memory, and what there is for you", NULL, 0, 0, OPT_QUERY,
+	 false, verb_status, NULL},
+	{"zones", "every figure of every zone, like /proc/zoneinfo", NULL, 0, 0,
+	 OPT_QUERY | OPT_ZONE, false, verb_zones, NULL},
+	{"buddyinfo", "free chunks by order, like /proc/buddyinfo", NULL, 0, 0,
+	 OPT_QUERY | OPT_ZONE, false, verb_buddyinfo, NULL},
+	{"blocks", "pageblocks: state, owner, what is free in them", NULL, 0, 0,
+	 OPT_QUERY | OPT_ZONE, false, verb_blocks, NULL},
+	{"caches", "page caches of the workers", NULL, 0, 0, OPT_QUERY | OPT_ZONE, false,
+	 verb_caches, NULL},
+	{"tenants", "who holds how much", NULL, 0, 0, OPT_QUERY, false, verb_tenants, NULL},
+	{"sessions", "connections, and processes that broke theirs", NULL, 0, 0, OPT_QUERY, false,
+	 verb_sessions, NULL},
+	{"leases", "ranges: where, whose, since when", NULL, 0, 0, OPT_QUERY, false, verb_leases,
+	 NULL},
+	{"alloc", "take memory and hold it until interrupted", "SIZE", 1, 1,
 	 OPT_SOCKET | OPT_JSON | OPT_ZONE | OPT_PAGE_SIZE | OPT_ALIGN | OPT_COUNT | OPT_ZERO |
 		 OPT_EXCLUSIVE | OPT_WAIT,
-	 false, verb_alloc},
-	{"check", "have every invariant of the zones checked", false, OPT_QUERY, true, verb_check},
-	{"flush", "drain every page cache", false, OPT_QUERY, true, verb_flush},
+	 false, verb_alloc, NULL},
+	{"tenant", "make a tenant and its socket; end one with all it holds", "create|delete NAME",
+	 2, 2, OPT_ADMIN_VERB | OPT_LIMIT | OPT_GUARANTEE | OPT_USER | OPT_ANY_USER | OPT_GRACE,
+	 true, verb_tenant, verb_tenant_check},
+	{"quota", "show a tenant's limit and guarantee in a zone, or set them", "TENANT ZONE", 2, 2,
+	 OPT_ADMIN_VERB | OPT_LIMIT | OPT_GUARANTEE, true, verb_quota, NULL},
+	{"reload", "read the configuration again", NULL, 0, 0, OPT_ADMIN_VERB, true, verb_reload,
+	 NULL},
+	{"check", "have every invariant of the zones checked", NULL, 0, 0, OPT_QUERY, true,
+	 verb_check, NULL},
+	{"flush", "drain every page cache", NULL, 0, 0, OPT_QUERY, true, verb_flush, NULL},
 };
 
 static const struct {
@@ -51,6 +64,11 @@ static const struct {
 	{OPT_ZERO, "zero", NULL, "filled with zeros"},
 	{OPT_EXCLUSIVE, "exclusive", NULL, "in pageblocks that hold nothing else"},
 	{OPT_WAIT, "wait", "TIME", "for room, as long as this: 500ms, 30s, 5min, 2h"},
+	{OPT_LIMIT, "limit", "[ZONE=]N", "never more: blocks, or a size that is whole blocks"},
+	{OPT_GUARANTEE, "guarantee", "[ZONE=]N", "always obtainable: likewise"},
+	{OPT_USER, "user", "USER", "who may use the tenant's socket; otherwise you"},
+	{OPT_ANY_USER, "any-user", NULL, "whoever can reach it may"},
+	{OPT_GRACE, "grace", "TIME", "before its sessions are ended; otherwise 30s"},
 };
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
@@ -58,24 +76,26 @@ static const struct {
 static void print_usage(FILE *to)
 {
 	(void)fprintf(to, "usage: hugepoolctl [OPTION ...] VERB [ARGUMENT]\n\n");
-	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
-		(void)fprintf(to, "  %-10s %-5s  %s%s\n", verbs[i].name,
-			      verbs[i].takes_size ? "SIZE" : "", verbs[i].summary,
-			      verbs[i].needs_admin ? " (admin socket)" : "");
+	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
+		const char *argument = verbs[i].arguments ? verbs[i].arguments : "";
+		int width = 24 - (int)strlen(verbs[i].name);
+
+		(void)fprintf(to, "  %s %-*s  %s%s\n", verbs[i].name, width, argument,
+			      verbs[i].summary, verbs[i].needs_admin ? " (admin socket)" : "");
+	}
 	(void)fprintf(to, "\n");
 	for (size_t i = 0; i < ARRAY_SIZE(options); i++)
-		(void)fprintf(to, "  --%-9s %-5s  %s\n", options[i].name,
+		(void)fprintf(to, "  --%-9s %-8s  %s\n", options[i].name,
 			      options[i].value ? options[i].value : "", options[i].summary);
-	(void)fprintf(to, "  --%-9s %-5s  %s\n  --%-9s %-5s  %s\n", "help", "", "this", "version",
+	(void)fprintf(to, "  --%-9s %-8s  %s\n  --%-9s %-8s  %s\n", "help", "", "this", "version",
 		      "", "of this program");
-	(void)fprintf(to, "\nSizes: 2M, 2Mi, 2048kB, 1G; powers of 1024. Sockets: --socket, or "
-			  "HUGEPOOL_SOCKET "
-			  "and\nHUGEPOOL_ADMIN_SOCKET, or those below /run/hugepool.\n"
-			  "Exit status: 0 done, 1 failed, 2 usage.\n");
+	(void)fprintf(
+		to,
+		"\nSizes: 2M, 2Mi, 2048kB, 1G; powers of 1024. Sockets: --socket, or HUGEPOOL_SOCKET and\nHUGEPOOL_ADMIN_SOCKET, or those below /run/hugepool.\n"
+		"Exit status: 0 done, 1 failed, 2 usage.\n");
 }
 
-static int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int usage_error(const char *format, ...)
+int cli_usage_error(const char *format, ...)
 {
 	va_list args;
 
@@ -98,7 +118,7 @@ static const struct verb *find_verb(const char *name)
 static int take_size(const char *what, const char *text, uint64_t *ret)
 {
 	if (cli_parse_size(text, ret) < 0 || *ret == 0)
-		return usage_error("%s: '%s' is not a size like 2M or 1G", what, text);
+		return cli_usage_error("%s: '%s' is not a size like 2M or 1G", what, text);
 	return 0;
 }
 
@@ -124,21 +144,40 @@ static int take_option(struct cli *cli, int bit, const char *value)
 	case OPT_ALIGN:
 		if (cli_parse_size(value, &cli->alignment) < 0 || cli->alignment == 0 ||
 		    cli->alignment & (cli->alignment - 1))
-			return usage_error("--align: '%s' is not a power of two", value);
+			return cli_usage_error("--align: '%s' is not a power of two", value);
 		return 0;
 	case OPT_COUNT:
 		errno = 0;
 		cli->count = strtoull(value, &end, 10);
 		if (errno || end == value || *end || *value == '-' || cli->count < 1 ||
 		    cli->count > HP_RANGES_MAX)
-			return usage_error("--count: '%s' is not a number from 1 to %d", value,
-					   HP_RANGES_MAX);
+			return cli_usage_error("--count: '%s' is not a number from 1 to %d", value,
+					       HP_RANGES_MAX);
 		return 0;
 	case OPT_WAIT:
 		if (cli_parse_duration(value, &cli->wait_ms) < 0)
-			return usage_error("--wait: '%s' is not a time like 500ms, 30s, 5min or "
-					   "2h, at most 24h",
-					   value);
+			return cli_usage_error(
+				"--wait: '%s' is not a time like 500ms, 30s, 5min or 2h, at most 24h",
+				value);
+		return 0;
+	case OPT_LIMIT:
+	case OPT_GUARANTEE:
+		if (cli->nr_amounts == CLI_AMOUNTS_MAX)
+			return cli_usage_error("more than %d limits and guarantees",
+					       CLI_AMOUNTS_MAX);
+		cli->amounts[cli->nr_amounts++] = (struct cli_amount){bit, value};
+		return 0;
+	case OPT_GRACE:
+		if (cli_parse_duration(value, &cli->grace_ms) < 0)
+			return cli_usage_error(
+				"--grace: '%s' is not a time like 500ms, 30s, 5min or 2h, at most 24h",
+				value);
+		return 0;
+	case OPT_USER:
+		cli->user = value;
+		return 0;
+	case OPT_ANY_USER:
+		cli->any_user = true;
 		return 0;
 	case OPT_ZERO:
 		cli->zero = true;
@@ -176,10 +215,10 @@ static int parse(struct cli *cli, int argc, char **argv, int *given)
 			return 1;
 		}
 		if (c < 256)
-			return 1 + usage_error(c == ':'
-						       ? "%s needs a value"
-						       : "%s: no such option, or it takes no value",
-					       argv[optind - 1]);
+			return 1 + cli_usage_error(
+					   c == ':' ? "%s needs a value"
+						    : "%s: no such option, or it takes no value",
+					   argv[optind - 1]);
 		*given |= options[c - 256].bit;
 		r = take_option(cli, options[c - 256].bit, optarg);
 		if (r)
@@ -192,12 +231,14 @@ static int check_fit(const struct verb *verb, int given, int nr_arguments)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(options); i++)
 		if (given & options[i].bit & ~verb->options)
-			return usage_error("%s takes no --%s", verb->name, options[i].name);
-	if (!verb->takes_size && nr_arguments > 0)
-		return usage_error("%s takes no argument", verb->name);
-	if (verb->takes_size && nr_arguments != 1)
-		return usage_error("%s takes one argument, SIZE", verb->name);
-	return 0;
+			return cli_usage_error("%s takes no --%s", verb->name, options[i].name);
+	if (nr_arguments >= verb->min_arguments && nr_arguments <= verb->max_arguments)
+		return 0;
+	if (verb->max_arguments == 0)
+		return cli_usage_error("%s takes no argument", verb->name);
+	return cli_usage_error("%s takes %s: %s", verb->name,
+			       verb->max_arguments == 1 ? "one argument" : "two arguments",
+			       verb->arguments);
 }
 
 static const char *default_path(bool admin)
@@ -211,7 +252,7 @@ static const char *default_path(bool admin)
 
 int main(int argc, char **argv)
 {
-	struct cli cli = {.count = 1};
+	struct cli cli = {.count = 1, .grace_ms = DEFAULT_GRACE_MS};
 	const struct verb *verb;
 	int given = 0, r;
 
@@ -224,13 +265,16 @@ int main(int argc, char **argv)
 	}
 	verb = find_verb(argv[optind]);
 	if (!verb)
-		return usage_error("there is no verb '%s'", argv[optind]);
+		return cli_usage_error("there is no verb '%s'", argv[optind]);
 	r = check_fit(verb, given, argc - optind - 1);
-	if (r == 0 && verb->takes_size)
+	if (r == 0 && verb->run == verb_alloc)
 		r = take_size(verb->name, argv[optind + 1], &cli.bytes);
+	cli.arguments = argv + optind + 1;
+	cli.nr_arguments = argc - optind - 1;
+	if (r == 0 && verb->check)
+		r = verb->check(&cli, given);
 	if (r)
 		return r;
-
 	cli.admin |= verb->needs_admin;
 	if (!cli.path)
 		cli.path = default_path(cli.admin);

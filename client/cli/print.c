@@ -164,6 +164,8 @@ static const char *advice(const struct cli *cli, int error)
 		return "Start hugepoold, or name its socket with --socket or "
 		       "HUGEPOOL_SOCKET (HUGEPOOL_ADMIN_SOCKET with --admin).";
 	case -EACCES:
+		if (cli->pool) /* it was the daemon who refused, and said why */
+			return NULL;
 		return cli->admin
 			       ? "The admin socket is for root and the service's own user: try "
 				 "sudo."

@@ -21,10 +21,16 @@ int cli_open(struct cli *cli)
 	return handle_open(&cli->pool, &options, &cli->error);
 }
 
+void cli_expect_wait(struct cli *cli, uint64_t ms)
+{
+	cli->wait_ms = ms;
+}
+
 int cli_ask(struct cli *cli, uint8_t type, const ProtobufCMessage *message, uint8_t reply_type,
 	    const ProtobufCMessage **ret)
 {
-	int r = request_exchange(cli->pool, type, message, reply_type, ret);
+	int r = request_exchange_waiting(cli->pool, type, message, (uint32_t)cli->wait_ms,
+					 reply_type, ret);
 
 	if (r < 0)
 		cli->error = cli->pool->error;

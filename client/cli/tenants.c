@@ -11,11 +11,18 @@ static uint64_t at(const uint64_t *figures, size_t n, size_t i)
 	return i < n ? figures[i] : 0;
 }
 
+/* Those with a socket of their own may have none, and that of others is not told. */
+static const char *user(char buffer[16], uint32_t uid)
+{
+	(void)snprintf(buffer, 16, uid == UINT32_MAX ? "-" : "%" PRIu32, uid);
+	return buffer;
+}
+
 static int print(void *userdata, const Hugepool__V1__Zone *unused,
 		 const Hugepool__V1__ListReply *reply)
 {
 	const struct cli_zones *zones = userdata;
-	char name[CLI_TEXT_MAX], zone[CLI_TEXT_MAX], sizes[4][CLI_SIZE_MAX];
+	char name[CLI_TEXT_MAX], zone[CLI_TEXT_MAX], sizes[4][CLI_SIZE_MAX], uid[16];
 
 	(void)unused;
 	for (size_t i = 0; i < reply->n_tenants; i++) {
@@ -24,9 +31,9 @@ static int print(void *userdata, const Hugepool__V1__Zone *unused,
 		for (size_t z = 0; z < zones->nr; z++) {
 			uint64_t block = zones->zones[z].block_size;
 
-			printf("%-12s %6u %8u  %-12s %10s %10s %10s %10s\n",
-			       t->name.len ? cli_text(name, t->name) : "?", t->uid, t->sessions,
-			       cli_text(zone, zones->zones[z].name),
+			printf("%-12s %6s %8u  %-12s %10s %10s %10s %10s\n",
+			       t->name.len ? cli_text(name, t->name) : "?", user(uid, t->uid),
+			       t->sessions, cli_text(zone, zones->zones[z].name),
 			       cli_size(sizes[0], at(t->held_blocks, t->n_held_blocks, z) * block),
 			       cli_size(sizes[1], at(t->leased_pages, t->n_leased_pages, z) *
 							  zones->zones[z].page_size),
