@@ -205,10 +205,11 @@ void request_alloc(struct session *session, uint16_t tag, const ProtobufCMessage
 		return;
 	}
 	pool_poke(worker->net->pool);
+	if (alloc->deadline_ms && (rc == HP_NO_ROOM || rc == HP_OVER_LIMIT)) {
+		park(session, tag, zone, &request, n, alloc->priority, alloc->deadline_ms);
+		return;
+	}
 	if (request.flags & HP_ALLOC_EXCLUSIVE) /* he may have what he needs, but not clean */
 		pool_refresh_owner(zone, session->tenant->owner, waits_blocks(zone, &request, n));
-	if (alloc->deadline_ms && (rc == HP_NO_ROOM || rc == HP_OVER_LIMIT))
-		park(session, tag, zone, &request, n, alloc->priority, alloc->deadline_ms);
-	else
-		alloc_refuse(session, tag, rc, zone, &request, n);
+	alloc_refuse(session, tag, rc, zone, &request, n);
 }

@@ -63,6 +63,7 @@ struct bound_zone {
 	uint32_t online_blocks;
 	char held[BACKING_REASON_MAX];		       /* why recycling is held, or "" */
 	_Atomic bool owner_waits[HP_OWNERS_MAX];       /* these keep their idle blocks */
+	_Atomic uint32_t owner_lacks[HP_OWNERS_MAX];   /* clean blocks that these wait for */
 	_Atomic uint32_t owner_refresh[HP_OWNERS_MAX]; /* so many idle ones of these go first */
 	_Atomic uint32_t wanted_blocks;		       /* that requests wait for */
 };

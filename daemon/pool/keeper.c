@@ -51,10 +51,17 @@ void pool_set_wanted(struct pool_zone *zone, uint32_t blocks)
 		pool_poke(bound->pool);
 }
 
-void pool_set_owner_waits(struct pool_zone *zone, uint32_t owner, bool waits)
+void pool_set_owner_waits(struct pool_zone *zone, uint32_t owner, bool waits, uint32_t clean_blocks)
 {
-	if (owner < HP_OWNERS_MAX)
-		bound_zone(zone)->owner_waits[owner] = waits;
+	struct bound_zone *bound = bound_zone(zone);
+
+	if (owner >= HP_OWNERS_MAX)
+		return;
+	bound->owner_waits[owner] = waits;
+	if (bound->owner_lacks[owner] == clean_blocks)
+		return;
+	bound->owner_lacks[owner] = clean_blocks;
+	pool_poke(bound->pool);
 }
 
 void pool_refresh_owner(struct pool_zone *zone, uint32_t owner, uint32_t blocks)
@@ -215,6 +222,22 @@ static bool is_over_limit(const struct bound_zone *zone, uint32_t owner)
 	return account.held_blocks > account.limit_blocks;
 }
 
+/* Blocks of an owner who lacks clean ones that are being made clean, and are to be counted on. */
+static uint32_t coming_from(const struct bound_zone *zone, uint32_t owner)
+{
+	uint32_t n = 0;
+
+	if (!zone->owner_lacks[owner])
+		return 0;
+	for (uint32_t i = 0; i < zone->public.nr_blocks; i++) {
+		struct hp_block_word word = hp_zone_block_word(zone->public.zone, i);
+
+		n += word.owner == owner && word.state != HP_BLOCK_LIVE &&
+		     is_coming(&zone->blocks[i]);
+	}
+	return n;
+}
+
 /*
  * A live block: idle, and wanted clean by its owner, or its owner gone for long enough, or over his
  * limit?
@@ -234,6 +257,10 @@ static void look_at_live(struct pool_block *block, struct scan *scan)
 	if (zone->owner_refresh[info.word.owner]) {
 		if (take(scan, block))
 			zone->owner_refresh[info.word.owner]--;
+		return;
+	}
+	if (coming_from(zone, info.word.owner) < zone->owner_lacks[info.word.owner]) {
+		take(scan, block);
 		return;
 	}
 	leaves = leaves_at(zone->pool, info.word.owner);

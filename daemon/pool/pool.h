@@ -99,8 +99,13 @@ void pool_poke(struct pool *pool);
  */
 void pool_set_wanted(struct pool_zone *zone, uint32_t blocks);
 
-/* A request of this owner waits: its own idle blocks are the first that it can have, and stay. */
-void pool_set_owner_waits(struct pool_zone *zone, uint32_t owner, bool waits);
+/*
+ * A request of this owner waits: his own idle blocks are the first that it can have, and stay. But if
+ * it can only have clean ones, so many of his are made clean, now or as soon as he has idle ones, and
+ * again if others get them first. Never waits itself.
+ */
+void pool_set_owner_waits(struct pool_zone *zone, uint32_t owner, bool waits,
+			  uint32_t clean_blocks);
 
 /*
  * This owner needs clean blocks, which his own idle ones are not (blocks of an exclusive lease are in

@@ -105,6 +105,20 @@ static void tell_pool(struct waits *waits, struct pool_zone *zone)
 	pool_set_wanted(zone, blocks < zone->nr_blocks ? blocks : zone->nr_blocks);
 }
 
+/* What the next request of this tenant waits for: those behind it are not served before. */
+static void tell_pool_of_owner(struct waits *waits, struct pool_zone *zone, uint32_t owner)
+{
+	struct waiter *next = NULL;
+	bool clean;
+
+	if (waits->zone[zone->id]->waiting[owner])
+		next = TAILQ_FIRST(&waits->zone[zone->id]->queue);
+	while (next && next->tenant->owner != owner)
+		next = TAILQ_NEXT(next, link);
+	clean = next && next->request.flags & HP_ALLOC_EXCLUSIVE;
+	pool_set_owner_waits(zone, owner, next, clean ? next->blocks : 0);
+}
+
 static void enqueue(struct waits *waits, struct waiter *waiter)
 {
 	struct zone_waits *zone = waits->zone[waiter->zone->id];
@@ -118,11 +132,9 @@ static void enqueue(struct waits *waits, struct waiter *waiter)
 		TAILQ_INSERT_HEAD(&zone->queue, waiter, link);
 	waiter->state = WAITER_QUEUED;
 	zone->count++;
-	if (zone->waiting[waiter->tenant->owner]++ == 0)
-		pool_set_owner_waits(waiter->zone, waiter->tenant->owner, true);
-	if (waiter->request.flags & HP_ALLOC_EXCLUSIVE)
-		pool_refresh_owner(waiter->zone, waiter->tenant->owner, waiter->blocks);
+	zone->waiting[waiter->tenant->owner]++;
 	zone->blocks += waiter->blocks;
+	tell_pool_of_owner(waits, waiter->zone, waiter->tenant->owner);
 }
 
 static void dequeue(struct waits *waits, struct waiter *waiter)
@@ -132,9 +144,9 @@ static void dequeue(struct waits *waits, struct waiter *waiter)
 	TAILQ_REMOVE(&zone->queue, waiter, link);
 	waiter->state = WAITER_IDLE;
 	zone->count--;
-	if (--zone->waiting[waiter->tenant->owner] == 0)
-		pool_set_owner_waits(waiter->zone, waiter->tenant->owner, false);
+	zone->waiting[waiter->tenant->owner]--;
 	zone->blocks -= waiter->blocks;
+	tell_pool_of_owner(waits, waiter->zone, waiter->tenant->owner);
 }
 
 /* Return: whether it could be granted. What lies in page caches is fetched for it. */

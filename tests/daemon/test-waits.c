@@ -284,6 +284,40 @@ static void test_exclusive_at_the_limit(void **state)
 	close_fds(f->peer);
 }
 
+static void ask_exclusive(struct peer *peer, uint16_t tag, uint32_t pages)
+{
+	Hugepool__V1__Alloc alloc = HUGEPOOL__V1__ALLOC__INIT;
+
+	alloc.pages = pages;
+	alloc.exclusive = true;
+	alloc.deadline_ms = LONG_MS;
+	peer_send(peer, TYPE(ALLOC), tag, &alloc.base);
+}
+
+/* Several of them at once, who all need clean blocks, of a tenant that has nothing idle yet. */
+static void test_exclusive_ones_wait(void **state)
+{
+	struct fixture *f = *state;
+	struct peer_range ranges[12], large;
+
+	take_all(f->peer, ranges);
+	ask_exclusive(f->other, 1, 3 * 16);
+	wait_until_waiting(f, 1);
+	ask_exclusive(f->other, 2, 16);
+	wait_until_waiting(f, 2);
+	close_fds(f->peer);
+	peer_free_ranges(f->peer, ranges, 12);
+	large = expect_grant(f->other, 1);
+	expect_grant(f->other, 2);
+	close_fds(f->other);
+
+	/* and again: what was asked for the first time has been forgotten */
+	peer_free_ranges(f->other, &large, 1);
+	ask_exclusive(f->other, 3, 3 * 16);
+	expect_grant(f->other, 3);
+	close_fds(f->other);
+}
+
 /* --- order ------------------------------------------------------------------------------------ */
 
 /* Frees one block after the other and notes who is served. */
@@ -605,6 +639,7 @@ int main(void)
 		TEST(served_by_recycling),
 		cmocka_unit_test(test_asked_once),
 		TEST(exclusive_at_the_limit),
+		TEST(exclusive_ones_wait),
 		TEST(priority_then_arrival),
 		TEST(a_large_one_is_not_overtaken),
 		TEST(round_robin_between_tenants),
