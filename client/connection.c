@@ -116,30 +116,62 @@ void connection_begin(struct connection *connection, uint32_t wait_ms)
 				  ((uint64_t)connection->timeout_ms + wait_ms) * NS_PER_MS;
 }
 
-int connection_send(struct connection *connection, uint8_t type, uint16_t tag,
-		    const ProtobufCMessage *message)
+/* Sends what there is of the output. flags: MSG_DONTWAIT, or 0. */
+static int push(struct connection *connection, int flags)
 {
-	int n;
+	while (connection->out_start < connection->out_end) {
+		ssize_t n = send(connection->socket, connection->output + connection->out_start,
+				 connection->out_end - connection->out_start, flags | MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return flags ? -EAGAIN : connection_break(connection, -ETIMEDOUT);
+		if (n < 0)
+			return connection_break(connection, -ECONNRESET);
+		connection->out_start += (size_t)n;
+	}
+	connection->out_start = connection->out_end = 0;
+	return 0;
+}
+
+static int send_with(struct connection *connection, uint8_t type, uint16_t tag,
+		     const ProtobufCMessage *message, int flags)
+{
+	int r, n;
 
 	if (connection->broken)
 		return -ECONNRESET;
+	r = push(connection, flags);
+	if (r < 0)
+		return r;
 	n = hp_message_pack(connection->output, type, tag, message);
 	if (n < 0)
 		return n; /* nothing has been sent */
+	connection->out_end = (size_t)n;
+	r = push(connection, flags);
+	if (r == -EAGAIN && connection->out_start > 0)
+		return 0;
+	if (r == -EAGAIN)
+		connection->out_end = 0;
+	return r;
+}
 
-	for (int sent = 0; sent < n;) {
-		ssize_t r = hp_fds_send(connection->socket, connection->output + sent,
-					(size_t)(n - sent), NULL, 0);
+int connection_send(struct connection *connection, uint8_t type, uint16_t tag,
+		    const ProtobufCMessage *message)
+{
+	return send_with(connection, type, tag, message, 0);
+}
 
-		if (r == -EINTR)
-			continue;
-		if (r == -EAGAIN)
-			return connection_break(connection, -ETIMEDOUT);
-		if (r < 0)
-			return connection_break(connection, -ECONNRESET);
-		sent += (int)r;
-	}
-	return 0;
+int connection_try_send(struct connection *connection, uint8_t type, uint16_t tag,
+			const ProtobufCMessage *message)
+{
+	return send_with(connection, type, tag, message, MSG_DONTWAIT);
+}
+
+int connection_flush(struct connection *connection)
+{
+	return connection->broken ? -ECONNRESET : push(connection, MSG_DONTWAIT);
 }
 
 /* Until there is something to read or the exchange's time is over. */

@@ -22,7 +22,8 @@ struct connection {
 	uint32_t wait_ms;  /* how long this exchange may wait at the daemon */
 	uint64_t deadline; /* of this exchange, CLOCK_MONOTONIC ns */
 	size_t start, end; /* unread input */
-	size_t nr_fds;	   /* that came and no frame has claimed yet; owned */
+	size_t out_start, out_end; /* of a frame that has been sent in part */
+	size_t nr_fds;		   /* that came and no frame has claimed yet; owned */
 	struct hp_arena *arena;
 	int fds[HP_BLOCKS_MAX];
 	uint8_t input[2 * HP_FRAME_MAX], output[HP_FRAME_MAX];
@@ -49,6 +50,16 @@ uint64_t connection_now_ns(void);
 /* Sends a message. Return: 0, or -errno; the connection is broken then. */
 int connection_send(struct connection *connection, uint8_t type, uint16_t tag,
 		    const ProtobufCMessage *message);
+
+/*
+ * Sends a message as far as it goes without waiting. Return: 0 if it is taken: should a part of it be
+ * left, it goes before everything else; -EAGAIN if nothing of it is; other -errno as above.
+ */
+int connection_try_send(struct connection *connection, uint8_t type, uint16_t tag,
+			const ProtobufCMessage *message);
+
+/* Sends what was left, without waiting. Return: 0; -EAGAIN; other -errno, and it is broken. */
+int connection_flush(struct connection *connection);
 
 /*
  * The next frame, borrowed until the next call. Return: 0; -ETIMEDOUT, -ECONNRESET, -EPROTO; the

@@ -25,7 +25,7 @@ struct events {
 _Static_assert(HP_ZONES_MAX <= 32, "a bit a zone");
 
 /* Somebody waits for room in the zone. */
-void event_pressure(struct hugepool *pool, const struct window *window);
+void event_pressure(struct hugepool *pool, struct window *window);
 
 /* A range was taken from us. It has to be held until the program frees it. */
 void event_revoked(struct hugepool *pool, struct held_range *held);

@@ -8,7 +8,7 @@
  * A part given back leaves leases of other names, which come with the reply. Where they must lie is
  * known before, so that nothing else is believed.
  */
-#include "client/handle.h"
+#include "client/free.h"
 
 #include <errno.h>
 #include <string.h>
@@ -42,11 +42,26 @@ static int fail_not_held(struct hugepool *pool, size_t index)
 	return -EINVAL;
 }
 
-/* Marks the first n as not leaving after all. */
-static void stay(struct hugepool *pool, const struct hugepool_range *ranges, size_t n)
+void free_undo(struct hugepool *pool, const struct hugepool_range *ranges, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		find_held(pool, &ranges[i])->leaving = false;
+}
+
+int free_begin(struct hugepool *pool, const struct hugepool_range *ranges, size_t n,
+	       uint64_t *words)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct held_range *held = find_held(pool, &ranges[i]);
+
+		if (!held || held->leaving) {
+			free_undo(pool, ranges, i);
+			return fail_not_held(pool, i);
+		}
+		held->leaving = true;
+		memcpy(words + i * HP_WIRE_RANGE_WORDS, ranges[i].lease, sizeof(ranges[i].lease));
+	}
+	return 0;
 }
 
 static void forget(struct hugepool *pool, struct held_range *held, struct release *release)
@@ -61,38 +76,36 @@ static void forget(struct hugepool *pool, struct held_range *held, struct releas
 	request_release(pool, release, window, page, pages, false);
 }
 
+void free_finish(struct hugepool *pool, const struct hugepool_range *ranges, size_t n)
+{
+	struct release release;
+
+	request_release_init(&release);
+	for (size_t i = 0; i < n; i++)
+		forget(pool, find_held(pool, &ranges[i]), &release);
+	request_release_flush(pool, &release);
+}
+
 static int free_locked(struct hugepool *pool, const struct hugepool_range *ranges, size_t n)
 {
 	uint64_t words[HP_RANGES_MAX * HP_WIRE_RANGE_WORDS];
 	Hugepool__V1__Ranges message = HUGEPOOL__V1__RANGES__INIT;
-	struct release release;
 	int r;
 
 	if (n < 1 || n > HP_RANGES_MAX)
 		return handle_fail(pool, -EINVAL, "%zu ranges to free, 1 to %d can be", n,
 				   HP_RANGES_MAX);
-	for (size_t i = 0; i < n; i++) {
-		struct held_range *held = find_held(pool, &ranges[i]);
-
-		if (!held || held->leaving) {
-			stay(pool, ranges, i);
-			return fail_not_held(pool, i);
-		}
-		held->leaving = true;
-		memcpy(words + i * HP_WIRE_RANGE_WORDS, ranges[i].lease, sizeof(ranges[i].lease));
-	}
+	r = free_begin(pool, ranges, n, words);
+	if (r < 0)
+		return r;
 	message.n_ranges = n * HP_WIRE_RANGE_WORDS;
 	message.ranges = words;
 	r = request_exchange(pool, TYPE(FREE), &message.base, TYPE(DONE), NULL);
-	if (r < 0) {
-		stay(pool, ranges, n);
-		return r;
-	}
-	request_release_init(&release);
-	for (size_t i = 0; i < n; i++)
-		forget(pool, find_held(pool, &ranges[i]), &release);
-	request_release_flush(pool, &release);
-	return 0;
+	if (r < 0)
+		free_undo(pool, ranges, n);
+	else
+		free_finish(pool, ranges, n);
+	return r;
 }
 
 int hugepool_free_bulk(struct hugepool *pool, const struct hugepool_range *ranges, size_t n)
@@ -211,7 +224,7 @@ static int free_part_locked(struct hugepool *pool, struct hugepool_range *range,
 	if (range_table_reserve(&pool->ranges, 1) < 0)
 		return handle_fail(pool, -ENOMEM, "no memory to write the rest down");
 	held = find_held(pool, range);
-	if (!held)
+	if (!held || held->leaving)
 		return fail_not_held(pool, 0);
 	r = get_part(pool, held, offset_bytes, length_bytes, &part);
 	if (r < 0)

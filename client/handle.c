@@ -149,6 +149,7 @@ static void let_go(struct hugepool *pool, bool unmap)
 
 static struct hugepool *destroy(struct hugepool *pool)
 {
+	pending_deinit(&pool->pendings);
 	loop_deinit(&pool->loop);
 	connection_deinit(&pool->connection);
 	pthread_mutex_destroy(&pool->mutex);
@@ -193,6 +194,7 @@ int handle_open(struct hugepool **ret, const struct hugepool_options *theirs,
 	pool->flags = options.flags;
 	pool->connection.socket = -1;
 	loop_init(&pool->loop);
+	pending_init(&pool->pendings);
 	r = open_with(pool, &options);
 	if (r < 0) {
 		if (ret_error)

@@ -9,6 +9,7 @@
 #include "client/event.h"
 #include "client/include/hugepool/hugepool.h"
 #include "client/loop.h"
+#include "client/pending.h"
 #include "client/range.h"
 #include "client/window.h"
 #include "client/zero.h"
@@ -19,7 +20,9 @@ struct hugepool {
 	unsigned flags;	       /* enum hugepool_flags */
 	bool keep_fds;	       /* of blocks that come now: the request asks for exclusive ones */
 	bool break_logged;     /* why the connection is broken */
+	bool asking;	       /* a call waits for a GRANT */
 	uint16_t last_tag;     /* of requests */
+	uint16_t last_release; /* tag, of blocks that are let go of while there may be a GRANT */
 	struct connection connection;
 	struct window windows[HP_ZONES_MAX];
 	size_t nr_windows;
@@ -27,6 +30,7 @@ struct hugepool {
 	struct recency recency;
 	struct events events;
 	struct loop loop;
+	struct pendings pendings;
 	struct hugepool_error error;
 };
 

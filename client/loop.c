@@ -51,6 +51,19 @@ void loop_unwatch(struct hugepool *pool)
 	if (loop->socket >= 0)
 		(void)epoll_ctl(loop->epoll, EPOLL_CTL_DEL, loop->socket, NULL);
 	loop->socket = -1;
+	loop->writing = false;
+}
+
+void loop_want_write(struct hugepool *pool, bool want)
+{
+	struct loop *loop = &pool->loop;
+	struct epoll_event event = {.events = EPOLLIN | (want ? EPOLLOUT : 0)};
+
+	if (loop->socket < 0 || loop->writing == want)
+		return;
+	event.data.fd = loop->socket;
+	if (epoll_ctl(loop->epoll, EPOLL_CTL_MOD, loop->socket, &event) == 0)
+		loop->writing = want;
 }
 
 void loop_watch(struct hugepool *pool)
@@ -160,6 +173,7 @@ static int look(struct hugepool *pool)
 	if (pool->loop.socket < 0 && !pool->connection.broken)
 		loop_watch(pool);
 	connection_begin(&pool->connection, 0);
+	pending_send(pool);
 	for (int i = 0; r == 0 && i < FRAMES_AT_A_TIME; i++) {
 		r = connection_receive_nowait(&pool->connection, &frame);
 		if (r == 0)
@@ -169,17 +183,31 @@ static int look(struct hugepool *pool)
 	}
 	if (r == 0)
 		loop_wake(pool); /* there is more */
+	if (r == 0 || r == -EAGAIN)
+		r = pending_expire(pool);
 	if (pool->connection.broken) {
 		loop_unwatch(pool); /* its end can be read for ever */
-		if (event_is_due(pool))
+		pending_fail(pool, r < 0 ? r : -ECONNRESET);
+		if (event_is_due(pool) || pool->pendings.done.first)
 			loop_wake(pool); /* first the news, then the end */
 	}
-	return r == -EAGAIN ? 0 : r;
+	return r;
+}
+
+void loop_glance(struct hugepool *pool)
+{
+	/* Whoever has it reads anyway. */
+	if (pthread_mutex_trylock(&pool->mutex))
+		return;
+	(void)look(pool);
+	if (event_is_due(pool) || pool->pendings.done.first)
+		loop_wake(pool);
+	(void)handle_leave(pool, 0);
 }
 
 static int look_and_tell(struct hugepool *pool)
 {
-	int r, called;
+	int r, called = 0, n;
 
 	r = handle_enter(pool);
 	if (r < 0)
@@ -188,7 +216,11 @@ static int look_and_tell(struct hugepool *pool)
 	if (r == 0)
 		r = look(pool);
 	(void)handle_leave(pool, 0);
-	called = event_deliver(pool);
+	do {
+		n = event_deliver(pool);
+		n += pending_deliver(pool);
+		called += n;
+	} while (n);
 	return called ? called : r;
 }
 

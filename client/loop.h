@@ -15,6 +15,7 @@ struct loop {
 	int epoll;	  /* -1: not made */
 	int timer;	  /* armed for wake_ns */
 	int socket;	  /* that is in the set; -1: none */
+	bool writing;	  /* it is watched for room to write, too */
 	uint64_t wake_ns; /* CLOCK_MONOTONIC; UINT64_MAX: never */
 };
 
@@ -28,6 +29,15 @@ void loop_watch(struct hugepool *pool);
 
 /* It is about to be closed, or has nothing to say any more. */
 void loop_unwatch(struct hugepool *pool);
+
+/*
+ * Takes in what the daemon has sent, without waiting, also for other threads; it is told later.
+ * Without the mutex.
+ */
+void loop_glance(struct hugepool *pool);
+
+/* Whether to dispatch as soon as the socket takes more. */
+void loop_want_write(struct hugepool *pool, bool want);
 
 /* hugepool_dispatch() has something to do now, or at that time at the latest. */
 void loop_wake(struct hugepool *pool);

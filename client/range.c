@@ -41,7 +41,8 @@ int range_table_reserve(struct range_table *table, size_t n)
 	struct range_table larger = {.capacity = table->capacity ? table->capacity : CAPACITY_MIN};
 
 	/* At most three quarters full: look-ups stay short, and an empty slot ends each. */
-	while (table->nr + n > larger.capacity / 4 * 3)
+	larger.promised = table->promised;
+	while (table->nr + table->promised + n > larger.capacity / 4 * 3)
 		larger.capacity *= 2;
 	if (larger.capacity == table->capacity)
 		return 0;

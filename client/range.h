@@ -21,12 +21,21 @@ struct range_table {
 	struct held_range *slots;
 	size_t capacity; /* 0, or a power of two */
 	size_t nr;
+	size_t promised; /* room that is kept for grants under way */
 };
 
 void range_table_deinit(struct range_table *table);
 
-/* Makes sure that n more can be added without failing. Return: 0 or -ENOMEM. */
+/*
+ * Makes sure that n more can be added without failing, besides those promised. Return: 0 or -ENOMEM.
+ */
 int range_table_reserve(struct range_table *table, size_t n);
+
+/* Keeps room that has been reserved for n more; n < 0: it is used, or not needed any more. */
+static inline void range_table_promise(struct range_table *table, int n)
+{
+	table->promised += (size_t)n;
+}
 
 /* Return: 0, or -EEXIST if a range that begins there is held already. Room has been reserved. */
 int range_table_add(struct range_table *table, const struct held_range *range);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One request at a time; the daemon's unasked words are read on the way to its reply, in the order
- * they came, because a grant counts on the blocks named before it.
+ * One call at a time; the daemon's unasked words, and replies to requests that nobody waits for, are
+ * handled on the way to its reply, in the order they came, because a grant counts on the blocks named
+ * before it.
  *
- * A block is unmapped before RELEASE_BLOCK is sent, and nothing waits for the answer: the tags of
- * those requests are of their own half of the numbers, and their replies are thrown away whenever
- * they turn up. That is safe because no ALLOC is under way then: no grant can name the block.
- * Should a daemon grant there all the same, the grant is given back and asked for again
- * (alloc.c).
+ * Letting go of a block races with a grant in it. Where no grant can come the block is unmapped, then
+ * RELEASE_BLOCK is sent, and nobody waits for the answer. Where one can, the block stays mapped until
+ * the daemon says DONE; if a grant was faster the daemon says that the block is busy, and it stays.
  */
 #include "client/request.h"
 
@@ -16,8 +15,9 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#define TAG_REQUEST_MAX 0x7fffu
-#define TAG_RELEASE	0x8000u /* nobody waits for these */
+#define TAG_REQUEST_MAX (PENDING_TAG - 1)
+#define TAG_RELEASE	(REQUEST_TAG_NOBODY + 1) /* and up: blocks that are let go of later */
+#define TAG_RELEASES	0x7fffu
 
 #define TYPE(name) HUGEPOOL__V1__MESSAGE_TYPE__MESSAGE_TYPE_##name
 
@@ -75,7 +75,7 @@ static void copy_text(char *to, size_t size, ProtobufCBinaryData from)
 	to[n] = '\0';
 }
 
-static int fail_as_told(struct hugepool *pool, const Hugepool__V1__Error *told)
+int request_fail_as_told(struct hugepool *pool, const Hugepool__V1__Error *told)
 {
 	struct hugepool_error *error = &pool->error;
 	uint64_t page_bytes = 0;
@@ -139,7 +139,8 @@ int request_fail_protocol(struct hugepool *pool)
 static int take_blocks(struct hugepool *pool, const Hugepool__V1__Blocks *blocks)
 {
 	struct window *window = handle_window(pool, blocks->zone);
-	bool keep_fd = pool->keep_fds || pool->flags & HUGEPOOL_KEEP_FDS;
+	bool keep_fd =
+		pool->keep_fds || pool->pendings.exclusive || pool->flags & HUGEPOOL_KEEP_FDS;
 
 	if (!window)
 		return -EPROTO;
@@ -186,7 +187,7 @@ static int retire_blocks(struct hugepool *pool, const Hugepool__V1__Blocks *bloc
 
 static int take_pressure(struct hugepool *pool, const Hugepool__V1__Pressure *pressure)
 {
-	const struct window *window = handle_window(pool, pressure->zone);
+	struct window *window = handle_window(pool, pressure->zone);
 
 	if (window)
 		event_pressure(pool, window);
@@ -214,7 +215,7 @@ static int handle_unasked(struct hugepool *pool, const struct hp_frame *frame)
 	case TYPE(ERROR):
 		/* Its last word. */
 		connection_break(&pool->connection, -ECONNRESET);
-		r = fail_as_told(pool, (const Hugepool__V1__Error *)message);
+		r = request_fail_as_told(pool, (const Hugepool__V1__Error *)message);
 		log_broken(pool);
 		return r;
 	default:
@@ -224,12 +225,34 @@ static int handle_unasked(struct hugepool *pool, const struct hp_frame *frame)
 
 /* --- exchanges -------------------------------------------------------------------------------- */
 
+/* The daemon has forgotten the block, unless it has just granted a range there. */
+static void release_answered(struct hugepool *pool, const struct hp_frame *frame)
+{
+	for (size_t w = 0; w < pool->nr_windows; w++)
+		for (uint32_t i = 0; i < pool->windows[w].nr_blocks; i++) {
+			struct block *block = &pool->windows[w].blocks[i];
+
+			if (block->leaving != frame->tag)
+				continue;
+			block->leaving = 0;
+			if (frame->type == TYPE(DONE) && block->ranges == 0)
+				(void)window_drop_block(&pool->windows[w], i);
+			return;
+		}
+}
+
 int request_handle(struct hugepool *pool, const struct hp_frame *frame)
 {
 	int r;
 
-	if (frame->tag >= TAG_RELEASE)
+	if (frame->tag == REQUEST_TAG_NOBODY)
 		return 0;
+	if (frame->tag >= TAG_RELEASE) {
+		release_answered(pool, frame);
+		return 0;
+	}
+	if (pending_has_tag(frame->tag))
+		return pending_reply(pool, frame);
 	if (frame->tag != 0)
 		return request_fail_protocol(pool);
 	r = handle_unasked(pool, frame);
@@ -266,7 +289,9 @@ int request_exchange_waiting(struct hugepool *pool, uint8_t type, const Protobuf
 	r = connection_send(&pool->connection, type, tag, message);
 	if (r < 0)
 		return request_fail_broken(pool, r);
+	pool->asking = reply_type == TYPE(GRANT);
 	r = await(pool, tag, &frame);
+	pool->asking = false;
 	if (pool->connection.start != pool->connection.end || pool->connection.broken)
 		loop_wake(pool); /* that does not show on the socket any more */
 	if (r < 0)
@@ -279,7 +304,7 @@ int request_exchange_waiting(struct hugepool *pool, uint8_t type, const Protobuf
 	if (r < 0)
 		return request_fail_protocol(pool);
 	if (frame.type == TYPE(ERROR))
-		return fail_as_told(pool, (const Hugepool__V1__Error *)reply);
+		return request_fail_as_told(pool, (const Hugepool__V1__Error *)reply);
 	if (ret)
 		*ret = reply;
 	return 0;
@@ -288,7 +313,7 @@ int request_exchange_waiting(struct hugepool *pool, uint8_t type, const Protobuf
 /* Whether it is to go: it holds nothing, and nobody wants it to stay. */
 static bool leaves(const struct hugepool *pool, const struct block *block, bool unusable)
 {
-	if (block->ranges)
+	if (block->ranges || block->leaving)
 		return false;
 	if (block->state == BLOCK_MAPPED)
 		return block->retired || !(pool->flags & HUGEPOOL_KEEP_BLOCKS);
@@ -305,8 +330,25 @@ void request_release_flush(struct hugepool *pool, struct release *release)
 	blocks.n_blocks = release->n;
 	blocks.blocks = release->words;
 	/* A failure breaks the connection; the next exchange tells. */
-	(void)connection_send(&pool->connection, TYPE(RELEASE_BLOCK), TAG_RELEASE, &blocks.base);
+	(void)connection_send(&pool->connection, TYPE(RELEASE_BLOCK), REQUEST_TAG_NOBODY,
+			      &blocks.base);
 	release->n = 0;
+}
+
+/* Asks the daemon first: a grant may be on its way. */
+static void release_later(struct hugepool *pool, const struct window *window, uint32_t index)
+{
+	Hugepool__V1__Blocks blocks = HUGEPOOL__V1__BLOCKS__INIT;
+	struct block *block = &window->blocks[index];
+	uint64_t word = hp_wire_put_block(
+		(struct hp_wire_block){.index = index, .generation = block->generation});
+
+	pool->last_release = (uint16_t)((pool->last_release + 1u) % TAG_RELEASES);
+	blocks.zone = window->id;
+	blocks.n_blocks = 1;
+	blocks.blocks = &word;
+	block->leaving = (uint16_t)(TAG_RELEASE + pool->last_release);
+	(void)connection_send(&pool->connection, TYPE(RELEASE_BLOCK), block->leaving, &blocks.base);
 }
 
 void request_release(struct hugepool *pool, struct release *release, struct window *window,
@@ -320,7 +362,13 @@ void request_release(struct hugepool *pool, struct release *release, struct wind
 			.generation = window->blocks[i].generation,
 		};
 
-		if (!leaves(pool, &window->blocks[i], unusable) || window_drop_block(window, i) < 0)
+		if (!leaves(pool, &window->blocks[i], unusable))
+			continue;
+		if (pool->asking || pool->pendings.allocs) {
+			release_later(pool, window, i);
+			continue;
+		}
+		if (window_drop_block(window, i) < 0)
 			continue;
 		if (release->n == HP_BLOCKS_MAX || release->window != window)
 			request_release_flush(pool, release);

@@ -47,6 +47,9 @@ void request_release(struct hugepool *pool, struct release *release, struct wind
 /* Sends what is left, without waiting for the answer. */
 void request_release_flush(struct hugepool *pool, struct release *release);
 
+/* Tag of requests whose reply nobody waits for. */
+#define REQUEST_TAG_NOBODY 0x8000u
+
 /*
  * A frame that is no reply anybody waits for: what the daemon says unasked. Return: 0 or -errno, with
  * the handle's error written and the connection broken.
@@ -55,6 +58,9 @@ int request_handle(struct hugepool *pool, const struct hp_frame *frame);
 
 /* Notes why nothing can be exchanged any more. Return: error. */
 int request_fail_broken(struct hugepool *pool, int error);
+
+/* Notes an error in the daemon's words. Return: the -errno it stands for. */
+int request_fail_as_told(struct hugepool *pool, const Hugepool__V1__Error *told);
 
 /* The daemon has broken the protocol: so is the connection. Return: -EPROTO. */
 int request_fail_protocol(struct hugepool *pool);

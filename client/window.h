@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,7 +25,8 @@ struct block {
 	int fd;		 /* -1: not kept */
 	int error;	 /* of BLOCK_ABSENT, -errno */
 	enum block_state state;
-	bool retired; /* to be let go of with its last range */
+	bool retired;	  /* to be let go of with its last range */
+	uint16_t leaving; /* tag of the RELEASE_BLOCK that is under way for it; 0: none */
 };
 
 struct window {
@@ -35,7 +37,9 @@ struct window {
 	uint64_t alignment; /* of base, bytes */
 	uint8_t *base;	    /* where page 0 is; NULL: not reserved */
 	bool per_range; /* there was no room for the whole zone: each range is mapped by itself */
-	bool inherit;	/* children of fork() get the mappings */
+	/* Caches of ranges of this zone are to give back what they have whenever it changes. */
+	atomic_uint drains;
+	bool inherit; /* children of fork() get the mappings */
 	struct block *blocks;
 };
 

@@ -197,6 +197,127 @@ hugepool_range_fd(struct hugepool *pool, const struct hugepool_range *range, uin
  */
 HUGEPOOL_PUBLIC int hugepool_get_error(struct hugepool *pool, struct hugepool_error *ret);
 
+/* --- caches ------------------------------------------------------------------------------------ */
+
+/* Ranges that one cache can keep. */
+#define HUGEPOOL_CACHE_MAX 1024
+
+/*
+ * A stock of ranges of one kind, from which taking and giving costs a few nanoseconds; the daemon is
+ * asked for, and given, a batch at a time. What it keeps is leased by this handle. It gives that back
+ * when the daemon says that somebody waits for room: with the next call on it, so a program that
+ * sleeps for long should flush before.
+ *
+ * Owned by one thread at a time: each thread has its own, or they take turns by means of theirs. All
+ * caches are freed before the handle is closed. In a child of fork() a cache is empty, every
+ * function returns -ECHILD, and hugepool_cache_free() only gives its memory back.
+ */
+struct hugepool_cache;
+
+struct hugepool_cache_options {
+	size_t size;
+	const char *zone;   /* as in a request */
+	uint64_t page_size; /* likewise */
+	uint64_t bytes;	    /* of each range, rounded up to whole pages; 0: one page */
+	uint64_t alignment; /* as in a request */
+	unsigned flags;	    /* 0 or HUGEPOOL_ZERO: ranges are zeroed when they are taken from it */
+	unsigned batch;	    /* taken or given at one time, at most 256; 0: half of high */
+	unsigned high;	    /* ranges it keeps at most; 0: 64 MiB of them, 2 to 256 */
+};
+#define HUGEPOOL_CACHE_OPTIONS_INIT                                           \
+	{                                                                     \
+		sizeof(struct hugepool_cache_options), NULL, 0, 0, 0, 0, 0, 0 \
+	}
+
+/*
+ * Makes an empty cache. options: NULL for single pages of the first zone; borrowed for the call.
+ * Thread-safe. Errors: -ENODEV, -EINVAL, -E2BIG, -ENOMEM (of this process).
+ */
+HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int
+hugepool_cache_new(struct hugepool_cache **ret, struct hugepool *pool,
+		   const struct hugepool_cache_options *options);
+
+/* Gives back all it keeps, and itself. NULL is fine. Returns NULL. Its owner only. */
+HUGEPOOL_PUBLIC struct hugepool_cache *hugepool_cache_free(struct hugepool_cache *cache);
+
+/*
+ * Takes a range from it, refilling it if it is empty. The range is like any other of the handle: it
+ * may be released here, or to another cache of the same kind, or freed. Its owner only. Errors: those
+ * of hugepool_alloc_bulk().
+ */
+HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int hugepool_cache_alloc(struct hugepool_cache *cache,
+							     struct hugepool_range *ret);
+
+/*
+ * Puts a range of this kind and handle into it, draining it if it is full. The range must not be
+ * touched or named any more. For speed only its kind is looked at; one that is released twice may be
+ * handed out twice. Its owner only. Errors: -EINVAL (another kind of range, or the very one that was
+ * released last), and if it was full those of hugepool_free_bulk(): the range is the caller's then.
+ */
+HUGEPOOL_PUBLIC int hugepool_cache_release(struct hugepool_cache *cache,
+					   const struct hugepool_range *range);
+
+/*
+ * Takes ranges from the daemon until it keeps n of them. Its owner only. Errors: -EINVAL (n is above
+ * its limit), those of hugepool_alloc_bulk(): it may have got some of them.
+ */
+HUGEPOOL_PUBLIC int hugepool_cache_fill(struct hugepool_cache *cache, size_t n);
+
+/* Gives back all it keeps. Its owner only. Errors: those of hugepool_free_bulk(). */
+HUGEPOOL_PUBLIC int hugepool_cache_flush(struct hugepool_cache *cache);
+
+/* --- without waiting --------------------------------------------------------------------------- */
+
+/* Requests of a handle whose functions have not been called yet. */
+#define HUGEPOOL_PENDING_MAX 1024
+
+/*
+ * How a request has ended. result: 0 or -errno, as the function that waits would have returned; then
+ * *error has the numbers, and is NULL otherwise. Borrowed for the call. Called by hugepool_dispatch()
+ * and by nothing else, in its thread, without a lock: it may call any function of the library but
+ * hugepool_close() of the same handle, so also make the next request.
+ * range of hugepool_alloc_async(): the caller's from now on; NULL if there is none. Of
+ * hugepool_free_async(): the one that was meant; if there is an error it is still held.
+ */
+typedef void (*hugepool_alloc_fn)(void *userdata, int result, const struct hugepool_range *range,
+				  const struct hugepool_error *error);
+typedef void (*hugepool_free_fn)(void *userdata, int result, const struct hugepool_range *range,
+				 const struct hugepool_error *error);
+
+/*
+ * Asks for one range and returns: fn is called once, by hugepool_dispatch(), when there is an answer.
+ * The request is copied. Return: > 0, the number of the request, for hugepool_cancel().
+ * Requests are sent in the order they are made, and answered in any. Those that may wait beyond what
+ * one session may have waiting at the daemon (63) are kept here until others are answered, overtaken
+ * by those that may not. A call that waits is sent at once, before what is kept here.
+ * Of a daemon that does not answer in the time-out of the handle (and the deadline) nothing more
+ * comes: all pending requests end with an error then. hugepool_close() forgets them, and calls
+ * nothing.
+ * Thread-safe; if another thread is in a call that waits, it has to wait for that.
+ * Errors at once: -EAGAIN (HUGEPOOL_PENDING_MAX are pending), -EINVAL, -ENODEV, -ENOMEM (of this
+ * process), -ECONNRESET. All others come to fn: those of hugepool_alloc(), and -ECANCELED.
+ */
+HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int hugepool_alloc_async(struct hugepool *pool,
+							     const struct hugepool_request *request,
+							     hugepool_alloc_fn fn, void *userdata);
+
+/*
+ * Gives a range back without waiting for the daemon to have it. Its memory must not be touched any
+ * more, and the range must not be named any more: it is found out if it is. fn may be NULL.
+ * Thread-safe, as above.
+ * Errors at once: -EINVAL (not a range of this handle), -EAGAIN, -ENOMEM, -ECONNRESET; nothing is
+ * changed then.
+ */
+HUGEPOOL_PUBLIC int hugepool_free_async(struct hugepool *pool, const struct hugepool_range *range,
+					hugepool_free_fn fn, void *userdata);
+
+/*
+ * Takes back a request of hugepool_alloc_async(). Its function is called in any case, by
+ * hugepool_dispatch(): with -ECANCELED, or with the range, if that was faster. Thread-safe.
+ * Errors: -ENOENT (no such request, or it is answered already).
+ */
+HUGEPOOL_PUBLIC int hugepool_cancel(struct hugepool *pool, int request);
+
 /* --- news of the daemon ------------------------------------------------------------------------ */
 
 /*
