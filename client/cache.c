@@ -110,7 +110,7 @@ static int refill(struct hugepool_cache *cache)
  */
 static int drain(struct hugepool_cache *cache, uint32_t n)
 {
-	struct hugepool_range ranges[HP_RANGES_MAX];
+	struct hugepool_range ranges[HP_RANGES_MAX] = {{.address = NULL}};
 	uint32_t gone = n;
 	int r;
 
