@@ -7,6 +7,9 @@
  * It answers root and the user that "up" was run for, and nobody else. Each request is served by a
  * child, which enters the namespace and ends: the server itself never lives there, and sees the
  * namespace that is pinned now, not the one of its start.
+ *
+ * From before its socket is made the signals that end it only pend, so that at whatever moment one
+ * comes, the socket and its lock are taken away again.
  */
 #include "daemon/endpoint.h"
 #include "daemon/setup/commands.h"
@@ -192,13 +195,15 @@ int setup_fds(const struct setup_options *options)
 	int status;
 
 	fds.activated = fds.listener > 0;
+	fds.signals = block_signals();
+	if (fds.signals < 0)
+		return setup_fail("signalfd: %s", strerror(errno));
 	if (!fds.activated) {
 		if (endpoint_open(&endpoint, path, SOCK_SEQPACKET, SOCKET_MODE, NULL) < 0)
 			return EXIT_FAILURE; /* it said why */
 		fds.listener = endpoint_fd(endpoint);
 	}
-	fds.signals = block_signals();
-	status = fds.signals < 0 ? setup_fail("signalfd: %s", strerror(errno)) : run(&fds);
+	status = run(&fds);
 	endpoint_close(endpoint);
 	return status;
 }

@@ -80,11 +80,14 @@ int fixture_try(struct fixture *fixture, const char *config_text)
 {
 	const struct pool_callbacks callbacks = {on_clean, on_retired, on_owner_changed, on_filled,
 						 fixture};
+	const char *tmp = getenv("TMPDIR");
 	char path[96];
 	int r;
 
 	memset(fixture, 0, sizeof(*fixture));
-	strcpy(fixture->directory, "/tmp/test-pool-XXXXXX");
+	r = snprintf(fixture->directory, sizeof(fixture->directory), "%s/test-pool-XXXXXX",
+		     tmp ? tmp : "/tmp");
+	assert_true(r < (int)sizeof(fixture->directory));
 	assert_non_null(mkdtemp(fixture->directory));
 	snprintf(path, sizeof(path), "%s/hugepool.conf", fixture->directory);
 	write_config(fixture, path, config_text);

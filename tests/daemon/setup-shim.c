@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Preloaded into hugepool-setup: a kernel that has fewer huge pages than it is asked for
- * (SHIM_CAP=number), and a death before the n-th step that changes anything (SHIM_KILL_AT=n). The
- * steps are the same in every run with the same start, so a test can go through all of them.
+ * (SHIM_CAP=number), and a death before the n-th step that changes anything (SHIM_KILL_AT=n), or a
+ * SIGTERM there (SHIM_TERM_AT=n). The steps are the same in every run with the same start, so a test
+ * can go through all of them.
  */
 #include <dlfcn.h>
 #include <sched.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,9 +29,12 @@ static long number(const char *name)
 static void step(void)
 {
 	static atomic_long steps;
+	long now = atomic_fetch_add(&steps, 1) + 1;
 
-	if (atomic_fetch_add(&steps, 1) + 1 == number("SHIM_KILL_AT"))
+	if (now == number("SHIM_KILL_AT"))
 		kill(getpid(), SIGKILL);
+	if (now == number("SHIM_TERM_AT"))
+		kill(getpid(), SIGTERM);
 }
 
 static void *next(const char *name)
@@ -84,6 +89,9 @@ STEP(move_mount, (int from, const char *a, int to, const char *b, unsigned flags
 STEP(mount, (const char *a, const char *b, const char *type, unsigned long flags, const void *data),
      (a, b, type, flags, data))
 STEP(umount2, (const char *path, int flags), (path, flags))
+STEP(bind, (int fd, const struct sockaddr *address, socklen_t size), (fd, address, size))
+STEP(chmod, (const char *path, mode_t mode), (path, mode))
+STEP(listen, (int fd, int queue), (fd, queue))
 STEP(mkdir, (const char *path, mode_t mode), (path, mode))
 STEP(renameat, (int from, const char *a, int to, const char *b), (from, a, to, b))
 STEP(unlinkat, (int fd, const char *path, int flags), (fd, path, flags))

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <grp.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -20,6 +21,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -35,6 +37,7 @@
 #define NR_PAGES    (BLOCK_PAGES * NR_BLOCKS)
 #define NR_HELD	    24
 #define STEPS_MAX   200
+#define FDS_STEPS   4 /* mkdir, bind, chmod, listen */
 #define PAGES_LOCK  "/run/hugepool-2048kB.lock"
 
 static const char *setup_program, *shim;
@@ -205,12 +208,16 @@ static int note_machine(void **state)
 {
 	FILE *file;
 	const char *place, *text = config_text;
+	char path[96];
 
 	(void)state;
 	for (int i = 0; i < 4; i++)
 		before[i] = fixture_hugepages(numbers[i]);
 	strcpy(directory, "/tmp/test-setup-XXXXXX");
 	if (!mkdtemp(directory) || chmod(directory, 0755) < 0)
+		return -1;
+	snprintf(path, sizeof(path), "%s/tmp", directory); /* of the daemons that are killed */
+	if (mkdir(path, 0700) < 0 || chmod(path, 01777) < 0 || setenv("TMPDIR", path, 1) < 0)
 		return -1;
 	snprintf(config_path, sizeof(config_path), "%s/hugepool.conf", directory);
 	snprintf(socket_path, sizeof(socket_path), "%s/setup.sock", directory);
@@ -223,20 +230,52 @@ static int note_machine(void **state)
 	return fclose(file);
 }
 
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *place)
+{
+	(void)st;
+	(void)type;
+	(void)place;
+	print_error("left behind: %s\n", path);
+	if (remove(path) < 0 && errno == EBUSY) {
+		umount2(path, MNT_DETACH); /* a pin that "down" has failed to take off */
+		remove(path);
+	}
+	return 0;
+}
+
+static bool wait_for_machine(void)
+{
+	for (int ms = 0; !numbers_are(before); ms++) {
+		if (ms > FIXTURE_TIMEOUT_MS)
+			return false;
+		fixture_sleep_ms(1);
+	}
+	return true;
+}
+
+/* What a test should have left nothing of is looked for first, and then taken away in any case. */
 static int check_machine(void **state)
 {
 	char path[128];
+	bool clean;
 
 	(void)state;
 	kill_rest();
 	setup_env(NULL, "--force", "down",
 		  NULL); /* after a failure; otherwise it has nothing to do */
-	fixture_wait(numbers_are(before));
 	snprintf(path, sizeof(path), "%s/run", directory);
-	if (rmdir(path) < 0 && errno != ENOENT)
-		fail_msg("%s: %s", path, strerror(errno));
+	clean = rmdir(path) == 0 || errno == ENOENT;
+	snprintf(path, sizeof(path), "%s/tmp", directory);
+	clean &= rmdir(path) == 0;
+	unsetenv("TMPDIR");
 	unlink(config_path);
-	return rmdir(directory);
+	clean &= rmdir(directory) == 0;
+	if (!clean)
+		nftw(directory, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+	if (!wait_for_machine())
+		fail_msg("the machine has %u huge pages instead of %u",
+			 (unsigned)fixture_hugepages("nr_hugepages"), (unsigned)before[0]);
+	return clean ? 0 : -1;
 }
 
 /*
@@ -582,7 +621,6 @@ static void test_force(void **state)
 	stop(&fds, SIGTERM);
 }
 
-/* fds without a set-up says so, and comes back with one. */
 /* The path belongs to whoever has its lock, also before he listens there. */
 static void test_fds_of_another(void **state)
 {
@@ -605,6 +643,22 @@ static void test_fds_of_another(void **state)
 	assert_int_equal(access(path, F_OK), -1);
 }
 
+/* At each step that makes its socket: the path and the lock are taken away again. */
+static void test_fds_terminated(void **state)
+{
+	char env[64], path[128];
+
+	(void)state;
+	(void)snprintf(path, sizeof(path), "%s.lock", socket_path);
+	for (int at = 1; at <= FDS_STEPS; at++) {
+		snprintf(env, sizeof(env), "SHIM_TERM_AT=%d", at);
+		assert_int_equal(setup_env(env, "fds", NULL, NULL), 0);
+		assert_int_equal(access(socket_path, F_OK), -1);
+		assert_int_equal(access(path, F_OK), -1);
+	}
+}
+
+/* fds without a set-up says so, and comes back with one. */
 static void test_fds_before_up(void **state)
 {
 	struct process fds = start_fds();
@@ -843,6 +897,7 @@ int main(int argc, char **argv)
 		TEST(test_unprivileged_daemon),
 		TEST(test_force),
 		TEST(test_fds_of_another),
+		TEST(test_fds_terminated),
 		TEST(test_fds_before_up),
 		TEST(test_killed_up),
 		TEST(test_locks_of_others),
