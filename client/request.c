@@ -30,6 +30,8 @@ int request_errno(Hugepool__V1__Code code)
 		return -EDQUOT;
 	case HUGEPOOL__V1__CODE__CODE_NO_ZONE:
 		return -ENODEV;
+	case HUGEPOOL__V1__CODE__CODE_NO_SESSION:
+		return -ESTALE;
 	case HUGEPOOL__V1__CODE__CODE_NO_SHARE:
 		return -ENOENT;
 	case HUGEPOOL__V1__CODE__CODE_NOT_SUPPORTED:

@@ -31,6 +31,7 @@
 #include "daemon/log.h"
 #include "daemon/net/listener.h"
 #include "daemon/net/order.h"
+#include "daemon/net/resume.h"
 #include "daemon/net/worker.h"
 #include "daemon/ops/look.h"
 #include "daemon/pool/pool.h"
@@ -333,7 +334,7 @@ static int make_memory(struct server *server)
 	if (!rc)
 		rc = orders_new(&server->net.orders, on_admin_waits, server);
 	if (!rc)
-		rc = slots_new(&server->net.slots, server->net.tenants);
+		rc = slots_new(&server->net.slots, server->net.tenants, server->pool);
 	if (!rc)
 		rc = waits_new(&server->net.waits, server->pool, server->config->workers,
 			       wake_worker, &server->net);
@@ -352,6 +353,7 @@ static int make_workers(struct server *server)
 	int rc = 0;
 
 	server->net.hello_timeout_ms = HP_HELLO_TIMEOUT_MS;
+	server->net.grace_ms = server->config->grace_ms;
 	server->net.looks = &server->looks;
 	server->workers = calloc(server->config->workers, sizeof(*server->workers));
 	if (!server->workers)
@@ -419,6 +421,8 @@ int server_new(struct server **ret, const struct config *config)
 	if (!rc)
 		rc = make_workers(server);
 	if (!rc)
+		rc = resume_restore(&server->net);
+	if (!rc)
 		rc = make_listeners(server);
 	if (rc) {
 		server_free(server);
@@ -439,6 +443,7 @@ struct server *server_free(struct server *server)
 	doors_free(server->doors);
 	for (size_t i = 0; i < server->nr_workers; i++)
 		worker_stop(server->workers[i]);
+	server->net.keep_leases = server->pool && pool_keeps_leases(server->pool);
 	for (size_t i = 0; i < server->nr_workers; i++)
 		worker_end_sessions(server->workers[i]);
 	pool_free(server->pool); /* until then its threads may still call back */

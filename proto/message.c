@@ -176,6 +176,7 @@ static const char *const codes[] = {
 	CODE(SHUTTING_DOWN, "shutting_down"),
 	CODE(INTERNAL, "internal"),
 	CODE(NO_SHARE, "no_share"),
+	CODE(NO_SESSION, "no_session"),
 };
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))

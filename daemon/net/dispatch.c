@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #include "daemon/net/reply.h"
+#include "daemon/net/resume.h"
 
 #define TYPE(name) HUGEPOOL__V1__MESSAGE_TYPE__MESSAGE_TYPE_##name
 #define CODE(name) HUGEPOOL__V1__CODE__CODE_##name
@@ -23,7 +24,7 @@ struct request {
 static const struct request requests[] = {
 	[TYPE(HELLO)] = {BOTH, request_hello},
 	[TYPE(GOODBYE)] = {BOTH, request_goodbye},
-	[TYPE(RESUME)] = {SOCKET_DATA, NULL},
+	[TYPE(RESUME)] = {SOCKET_DATA, request_resume},
 	[TYPE(ALLOC)] = {SOCKET_DATA, request_alloc},
 	[TYPE(FREE)] = {SOCKET_DATA, request_free},
 	[TYPE(FREE_PART)] = {SOCKET_DATA, request_free_part},
@@ -73,6 +74,12 @@ void dispatch(struct session *session, const struct hp_frame *frame)
 		       session->phase == SESSION_SILENT ? "%s came before hello"
 							: "%s has been said already",
 		       name);
+		return;
+	}
+	if (resume_is_under_way(session) && frame->type != TYPE(RESUME) &&
+	    frame->type != TYPE(GOODBYE)) {
+		refuse(session, frame->tag, &(struct refusal){.code = CODE(BUSY)},
+		       "%s came before the last frame of resume", name);
 		return;
 	}
 	rc = hp_message_unpack(session->worker->arena, hp_message_descriptor(frame->type), frame,

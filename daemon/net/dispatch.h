@@ -20,6 +20,7 @@ void request_goodbye(struct session *session, uint16_t tag, const ProtobufCMessa
 
 /* alloc.c, free.c, blocks.c */
 void request_alloc(struct session *session, uint16_t tag, const ProtobufCMessage *message);
+void request_resume(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_free(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_free_part(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_release_block(struct session *session, uint16_t tag, const ProtobufCMessage *message);

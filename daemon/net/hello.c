@@ -61,6 +61,8 @@ static void welcome(struct session *session, uint16_t tag)
 	message.n_zones = pool_nr_zones(pool);
 	message.zones = zones;
 	if (session->slot) {
+		message.grace_ms = session->worker->net->grace_ms;
+		message.durable = pool_keeps_leases(pool);
 		message.tenant = bytes_of(session->tenant->name, strlen(session->tenant->name));
 		message.session = session->slot->session;
 		message.token = bytes_of(session->slot->token, SLOT_TOKEN_BYTES);

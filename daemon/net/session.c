@@ -31,6 +31,7 @@
 #include "daemon/net/order.h"
 #include "daemon/net/park.h"
 #include "daemon/net/reply.h"
+#include "daemon/net/resume.h"
 
 #define CODE(name) HUGEPOOL__V1__CODE__CODE_##name
 
@@ -92,12 +93,19 @@ static void disconnect(struct session *session)
 /* Frees what it holds. The tenant may be gone afterwards, if the connection is. */
 static void end_holding(struct session *session)
 {
+	const struct net *net = session->worker->net;
+
 	if (!session->slot)
 		return;
-	event_del(&session->process_event);
-	close(session->pidfd);
+	if (session->pidfd >= 0) {
+		event_del(&session->process_event);
+		close(session->pidfd);
+	}
 	session->pidfd = -1;
-	leases_end(session->worker->net->leases, session->slot);
+	/* Unless another connection speaks for it by now. */
+	if (!net->keep_leases && (session->phase != SESSION_CONDEMNED ||
+				  slots_take(net->slots, session->slot, session->turn)))
+		leases_end(net->leases, session->slot);
 	session->slot = NULL;
 }
 
@@ -111,8 +119,11 @@ void session_free(struct session *session)
 	if (session->tenant)
 		worker->owed_fds[session->tenant->owner] -= session->output.unread_fds;
 	session->output.unread_fds = 0;
+	if (session->phase == SESSION_CONDEMNED)
+		event_del(&session->retry_timer);
 	end_holding(session);
 	disconnect(session);
+	resume_drop(session);
 	TAILQ_REMOVE(&worker->sessions, session, link);
 	free(session);
 }
@@ -168,6 +179,40 @@ void session_look_at_tenant(struct session *session)
 	}
 }
 
+/* Nobody has come back for it in time. */
+static void on_grace_over(evutil_socket_t fd, short what, void *userdata)
+{
+	struct session *session = userdata;
+	struct worker *worker = session->worker;
+	struct slot *slot = session->slot;
+
+	(void)fd;
+	(void)what;
+	turn_begin(&worker->turn);
+	if (session->pidfd < 0 || !slots_expire(worker->net->slots, slot, session->turn))
+		session_free(session);
+	else if (worker_may_log(worker))
+		log_info(
+			"nobody resumed it in time: condemned until its process ends tenant=%s session=%llu pid=%d leases=%llu",
+			tenant_name(session), session_number(session), (int)slot->process.pid,
+			(unsigned long long)slot->leases);
+	turn_end(&worker->turn);
+}
+
+/* It may be resumed until the grace is over. */
+static void keep_slot(struct session *session)
+{
+	struct worker *worker = session->worker;
+	const struct timeval grace = {
+		.tv_sec = worker->net->grace_ms / 1000,
+		.tv_usec = (suseconds_t)(worker->net->grace_ms % 1000) * 1000,
+	};
+
+	slots_break(worker->net->slots, session->slot, worker->index, session);
+	evtimer_assign(&session->retry_timer, worker->base, on_grace_over, session);
+	evtimer_add(&session->retry_timer, &grace);
+}
+
 static void condemn(struct session *session)
 {
 	if (worker_may_log(session->worker))
@@ -176,8 +221,8 @@ static void condemn(struct session *session)
 			tenant_name(session), session_number(session),
 			(int)session->slot->process.pid, (unsigned long long)session->slot->leases);
 	set_phase(session, SESSION_CONDEMNED);
-	slots_set_state(session->worker->net->slots, session->slot, SLOT_CONDEMNED);
 	disconnect(session);
+	keep_slot(session);
 }
 
 /* The connection is over without a goodbye. */
@@ -218,7 +263,8 @@ static void process_ended(struct session *session)
 	}
 	/* Perhaps the end of the connection is next in the queue, perhaps a child holds it. */
 	event_del(&session->process_event);
-	slots_set_state(session->worker->net->slots, session->slot, SLOT_ORPHANED);
+	if (session->slot->state == SLOT_OPEN)
+		slots_set_state(session->worker->net->slots, session->slot, SLOT_ORPHANED);
 }
 
 static void on_process_end(evutil_socket_t fd, short what, void *userdata)
@@ -438,6 +484,62 @@ int session_new(struct worker *worker, int fd, enum socket_kind kind, struct ten
 	return 0;
 }
 
+static void watch_process(struct session *session)
+{
+	event_assign(&session->process_event, session->worker->base, session->pidfd,
+		     EV_READ | EV_PERSIST, on_process_end, session);
+	event_add(&session->process_event, NULL);
+}
+
+int session_change_slot(struct session *session, struct slot *slot)
+{
+	struct worker *worker = session->worker;
+	struct slot *own = session->slot;
+	struct tenant *tenant = session->tenant;
+
+	if (slot->tenant != tenant && caches_enter(worker->caches, slot->tenant->owner))
+		return -ENOMEM;
+	session->slot = slot;
+	session->turn = slot->turn;
+	leases_end(worker->net->leases, own);
+	if (slot->tenant == tenant)
+		return 0;
+	/* of a policy by which each connection is a tenant: this one is of the old one now */
+	output_settle(session);
+	worker->owed_fds[tenant->owner] -= session->output.unread_fds;
+	worker->owed_fds[slot->tenant->owner] += session->output.unread_fds;
+	tenants_enter_again(worker->net->tenants, slot->tenant);
+	session->tenant = slot->tenant;
+	caches_leave(worker->caches, tenant->owner);
+	tenants_leave(worker->net->tenants, tenant);
+	return 0;
+}
+
+int session_restore(struct worker *worker, struct slot *slot, int pidfd)
+{
+	struct session *session = calloc(1, sizeof(*session));
+
+	if (!session) {
+		if (pidfd >= 0)
+			close(pidfd);
+		return -ENOMEM;
+	}
+	session->worker = worker;
+	session->kind = SOCKET_DATA;
+	session->phase = SESSION_CONDEMNED;
+	session->fd = -1;
+	session->tenant = slot->tenant;
+	session->slot = slot;
+	session->turn = slot->turn;
+	session->pidfd = pidfd;
+	TAILQ_INIT(&session->parked);
+	TAILQ_INSERT_TAIL(&worker->sessions, session, link);
+	if (pidfd >= 0)
+		watch_process(session);
+	keep_slot(session);
+	return 0;
+}
+
 void session_serve(struct session *session, struct slot *slot, int pidfd)
 {
 	set_phase(session, SESSION_SERVING);
@@ -445,10 +547,9 @@ void session_serve(struct session *session, struct slot *slot, int pidfd)
 	if (!slot)
 		return;
 	session->slot = slot;
+	session->turn = slot->turn;
 	session->pidfd = pidfd;
-	event_assign(&session->process_event, session->worker->base, pidfd, EV_READ | EV_PERSIST,
-		     on_process_end, session);
-	event_add(&session->process_event, NULL);
+	watch_process(session);
 	log_debug("session tenant=%s session=%llu pid=%d name=\"%s\"", tenant_name(session),
 		  session_number(session), (int)slot->process.pid, slot->name);
 }

@@ -60,6 +60,9 @@ struct session {
 	struct parked_list parked; /* requests that wait */
 	uint32_t nr_parked;
 	struct session_orders orders; /* of the admin, being done */
+	uint32_t turn;		      /* since when it has the slot: see slots_take() */
+	struct resume *resume;	      /* the list of what it keeps, while that is under way */
+	bool resumed;
 	uint32_t pressed; /* zones, as bits: asked for, and not read for all that is known */
 };
 
@@ -77,6 +80,18 @@ void session_shut_down(struct session *session);
 
 /* From silent to serving; data socket: with this slot and process, both consumed. */
 void session_serve(struct session *session, struct slot *slot, int pidfd);
+
+/*
+ * Goes on as the session of another slot, which has been taken over; its own one ends. Return: 0, or
+ * -ENOMEM: the other one is broken again.
+ */
+int session_change_slot(struct session *session, struct slot *slot);
+
+/*
+ * Of another daemon: without a connection, until it is resumed or its process ends. pidfd (-1: the process
+ * is gone, and a child may come) is consumed. Return: 0 or -ENOMEM.
+ */
+int session_restore(struct worker *worker, struct slot *slot, int pidfd);
 
 /* From serving to ending: frees what it holds; the connection is closed behind the last reply. */
 void session_goodbye(struct session *session);

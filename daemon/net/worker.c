@@ -86,6 +86,26 @@ void worker_look_at_tenants(struct worker *worker)
 	worker_wake(worker);
 }
 
+void worker_dismiss(struct worker *worker)
+{
+	worker->dismissed_any = true;
+	worker_wake(worker);
+}
+
+static void dismiss_sessions(struct worker *worker)
+{
+	struct session *session = TAILQ_FIRST(&worker->sessions), *next;
+
+	if (!atomic_exchange(&worker->dismissed_any, false))
+		return;
+	for (; session; session = next) {
+		next = TAILQ_NEXT(session, link);
+		if (session->phase == SESSION_CONDEMNED &&
+		    !slots_is_turn(worker->net->slots, session->slot, session->turn))
+			session_free(session);
+	}
+}
+
 void worker_press(struct worker *worker, const struct pool_zone *zone)
 {
 	uint64_t now = clock_now_ms();
@@ -185,6 +205,7 @@ static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
 	}
 	turn_begin(&worker->turn);
 	take_arrivals(worker);
+	dismiss_sessions(worker);
 	take_retired(worker);
 	press_sessions(worker);
 	parked_fetch(worker);

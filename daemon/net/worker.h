@@ -43,6 +43,8 @@ struct net {
 	size_t nr_workers;
 	const struct looks *looks; /* dispatch.h */
 	unsigned hello_timeout_ms; /* HP_HELLO_TIMEOUT_MS */
+	unsigned grace_ms;	   /* how long broken sessions may be resumed */
+	bool keep_leases; /* the daemon ends and what sessions hold stays; workers are stopped */
 };
 
 /* Written by the worker, looked at by anybody. */
@@ -107,6 +109,7 @@ struct worker {
 	_Atomic uint32_t pressure;			 /* zones, as bits */
 	_Atomic bool retired_any;
 	_Atomic bool tenants_changed;
+	_Atomic bool dismissed_any;
 	_Atomic uint64_t *retired[HP_ZONES_MAX]; /* [block]: generation whose memory is going */
 };
 
@@ -142,6 +145,8 @@ void worker_retire(struct worker *worker, const struct pool_zone *zone, uint32_t
 
 /* A tenant is leaving or ending, or its limit is lower: the sessions look at theirs. Any thread. */
 void worker_look_at_tenants(struct worker *worker);
+/* Broken sessions of it may have been resumed elsewhere: it forgets them. Any thread. */
+void worker_dismiss(struct worker *worker);
 
 /* Has it look at what came from other threads. Any thread. */
 void worker_wake(struct worker *worker);

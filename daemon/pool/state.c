@@ -63,12 +63,12 @@ static const struct {
 	size_t bytes, fixed;
 } tables[STATE_TABLES] = {
 	[STATE_OWNERS] = {"owner", HP_TENANTS_MAX, sizeof(struct state_owner),
-			  offsetof(struct state_owner, sessions_max)},
+			  offsetof(struct state_owner, tenant_state)},
 	[STATE_SESSIONS] = {"session", HP_SLOTS_MAX + 1, sizeof(struct state_session),
 			    sizeof(struct state_session)},
-	[STATE_SHARES] = {"share", STATE_SHARES_MAX, sizeof(struct state_share),
+	[STATE_SHARES] = {"share", HP_SHARES_MAX, sizeof(struct state_share),
 			  offsetof(struct state_share, access)},
-	[STATE_ATTACHMENTS] = {"attachment", STATE_ATTACHMENTS_MAX, sizeof(struct state_attachment),
+	[STATE_ATTACHMENTS] = {"attachment", HP_ATTACHMENTS_MAX, sizeof(struct state_attachment),
 			       sizeof(struct state_attachment)},
 };
 
@@ -470,27 +470,29 @@ static bool owner_is_sound(struct state *state, uint64_t owner)
 	       state_get(state, STATE_OWNERS, (uint32_t)owner, &found) == 0 && found != STATE_FREE;
 }
 
+static uint32_t owner_of_share(struct state *state, uint32_t index)
+{
+	const struct state_share *share = state_record(state, STATE_SHARES, index);
+	uint32_t found;
+
+	if (state_get(state, STATE_SHARES, index, &found) != 0 || found == STATE_FREE ||
+	    !owner_is_sound(state, share->account))
+		return HP_OWNER_NONE;
+	return HP_TENANTS_MAX + index;
+}
+
 uint32_t state_owner_of_slot(struct state *state, uint32_t slot)
 {
 	const struct state_session *session;
 	uint32_t found;
 
-	if (slot == HP_SLOT_NONE || slot >= state_count(STATE_SESSIONS))
+	if (slot > HP_SLOTS_MAX)
+		return slot <= HP_SLOTS_MAX + HP_SHARES_MAX
+			       ? owner_of_share(state, slot - HP_SLOTS_MAX - 1)
+			       : HP_OWNER_NONE;
+	if (slot == HP_SLOT_NONE || state_get(state, STATE_SESSIONS, slot, &found) != 0 ||
+	    found == STATE_FREE)
 		return HP_OWNER_NONE;
-	if (state_get(state, STATE_SESSIONS, slot, &found) != 0)
-		return HP_OWNER_NONE;
-	if (found != STATE_FREE) {
-		session = state_record(state, STATE_SESSIONS, slot);
-		return owner_is_sound(state, session->owner) ? (uint32_t)session->owner
-							     : HP_OWNER_NONE;
-	}
-	for (uint32_t i = 0; i < state_count(STATE_SHARES); i++) {
-		const struct state_share *share = state_record(state, STATE_SHARES, i);
-
-		if (state_get(state, STATE_SHARES, i, &found) == 0 && found != STATE_FREE &&
-		    share->slot == slot)
-			return owner_is_sound(state, share->owner) ? (uint32_t)share->owner
-								   : HP_OWNER_NONE;
-	}
-	return HP_OWNER_NONE;
+	session = state_record(state, STATE_SESSIONS, slot);
+	return owner_is_sound(state, session->owner) ? (uint32_t)session->owner : HP_OWNER_NONE;
 }

@@ -66,16 +66,17 @@ struct state_head {
 	hp_word_t check; /* of the fixed fields */
 };
 
-/* Index: the owner number. state: STATE_IN_USE. */
+/* Index: the owner number. state: STATE_IN_USE. Who it is; the configuration may know him better. */
 struct state_owner {
 	struct state_head head;
-	uint64_t kind; /* as tenancy numbers them; 0: of a uid */
-	uint64_t uid;
+	uint64_t origin; /* enum tenant_origin */
+	uint64_t uid;	 /* and flags above it, as tenancy codes them */
 	uint64_t name[STATE_NAME_WORDS];
 	/* words of their own */
+	hp_word_t tenant_state;
 	hp_word_t sessions_max;
-	hp_word_t quota[HP_ZONES_MAX]; /* limit << 32 | guarantee, where quota_given has the bit */
-	hp_word_t quota_given;
+	hp_word_t set_zones;	       /* zones, as bits, whose quota was set at run time */
+	hp_word_t quota[HP_ZONES_MAX]; /* limit << 32 | guarantee */
 };
 
 /* Index: the slot. state: enum slot_state. */
@@ -92,12 +93,10 @@ struct state_session {
 	uint64_t name[STATE_NAME_WORDS];
 };
 
-/* Index: chosen by tenancy. state: STATE_IN_USE. */
+/* Index i: the share of owner number HP_TENANTS_MAX + i and slot HP_SLOTS_MAX + 1 + i. */
 struct state_share {
 	struct state_head head;
-	uint64_t owner;	   /* its own number */
 	uint64_t account;  /* owner number of the tenant that it is charged to */
-	uint64_t slot;	   /* that the lease word names */
 	uint64_t range[2]; /* as on the wire */
 	uint64_t name[STATE_NAME_WORDS];
 	/* words of their own */
@@ -112,9 +111,6 @@ struct state_attachment {
 	uint64_t slot;	/* of the session that has it */
 	uint64_t access;
 };
-
-#define STATE_SHARES_MAX      1024
-#define STATE_ATTACHMENTS_MAX 16384
 
 /* A state as its word: eight times the same byte, so that damage of a byte is seen. */
 static inline uint64_t state_encode(uint32_t state)

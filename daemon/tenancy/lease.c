@@ -257,7 +257,8 @@ int leases_return_part(struct leases *leases, struct caches *caches, struct slot
 
 void leases_end(struct leases *leases, struct slot *slot)
 {
-	slots_set_state(leases->slots, slot, SLOT_CLOSING);
+	if (slot->state != SLOT_CLOSING)
+		slots_set_state(leases->slots, slot, SLOT_CLOSING);
 	for (size_t i = 0; i < leases->nr_zones; i++) {
 		struct pool_zone *zone = pool_zone(leases->pool, i);
 		uint64_t pages;
@@ -276,4 +277,174 @@ void leases_end(struct leases *leases, struct slot *slot)
 	slots_close(leases->slots, slot);
 	waits_poke(leases->waits, NULL);
 	pool_poke(leases->pool);
+}
+
+/* --- after another daemon --------------------------------------------------------------------- */
+
+struct restoring {
+	struct leases *leases;
+	size_t zone_id;
+	uint32_t seconds;
+};
+
+/* hp_lease_fn */
+static int restore_lease(void *userdata, uint32_t number, const struct hp_range *range,
+			 enum hp_lease_state state)
+{
+	const struct restoring *restoring = userdata;
+	struct slot *slot = slots_find(restoring->leases->slots, number);
+
+	note_since(restoring->leases, restoring->zone_id, range->pfn, restoring->seconds);
+	if (!slot)
+		return 0;
+	add(&slot->leases, state == HP_LEASE_LEASED);
+	add(&slot->pages[restoring->zone_id], range->pages);
+	return 0;
+}
+
+void leases_restore(struct leases *leases)
+{
+	struct restoring restoring = {
+		.leases = leases,
+		.seconds = (uint32_t)(now_seconds() - leases->start),
+	};
+
+	for (; restoring.zone_id < leases->nr_zones; restoring.zone_id++)
+		hp_zone_for_each_lease(pool_zone(leases->pool, restoring.zone_id)->zone,
+				       restore_lease, &restoring);
+}
+
+/* --- what a client keeps ---------------------------------------------------------------------- */
+
+/* Leases of one slot, in order: words may not change under a walk, so they are written down first. */
+struct listing {
+	uint32_t slot;
+	enum hp_lease_state state;
+	struct hp_range *ranges;
+	size_t n, room;
+};
+
+/* hp_lease_fn */
+static int note_lease(void *userdata, uint32_t slot, const struct hp_range *range,
+		      enum hp_lease_state state)
+{
+	struct listing *listing = userdata;
+
+	if (slot != listing->slot || state != listing->state)
+		return 0;
+	if (listing->n == listing->room) {
+		size_t room = listing->room ? 2 * listing->room : 256;
+		struct hp_range *ranges = realloc(listing->ranges, room * sizeof(*ranges));
+
+		if (!ranges)
+			return -ENOMEM;
+		listing->ranges = ranges;
+		listing->room = room;
+	}
+	listing->ranges[listing->n++] = *range;
+	return 0;
+}
+
+int leases_list(struct leases *leases, const struct slot *slot, struct hp_range **ret,
+		size_t *ret_n)
+{
+	struct listing listing = {.slot = slot->number, .state = HP_LEASE_LEASED};
+	int rc = 0;
+
+	for (size_t i = 0; i < leases->nr_zones && !rc; i++)
+		if (slot->pages[i])
+			rc = hp_zone_for_each_lease(pool_zone(leases->pool, i)->zone, note_lease,
+						    &listing);
+	if (rc) {
+		free(listing.ranges);
+		return rc;
+	}
+	*ret = listing.ranges;
+	*ret_n = listing.n;
+	return 0;
+}
+
+/* What the client is to keep; at: the first that may lie in the next lease. */
+struct keeping {
+	struct leases *leases;
+	struct slot *slot;
+	const struct hp_range *ranges;
+	size_t n, at;
+	uint64_t leases_found, leases_kept, pages_kept;
+};
+
+static bool is_part(const struct hp_range *part, const struct hp_range *lease)
+{
+	return part->zone == lease->zone && part->generation == lease->generation &&
+	       part->pfn >= lease->pfn && part->pages <= lease->pages &&
+	       part->pfn - lease->pfn <= lease->pages - part->pages;
+}
+
+static bool is_before_end(const struct hp_range *range, const struct hp_range *lease)
+{
+	return range->zone != lease->zone ? range->zone < lease->zone
+					  : range->pfn < lease->pfn + lease->pages;
+}
+
+/* One commit for each lease: the parts that are listed stay. */
+static int keep_of_lease(struct keeping *keeping, struct pool_zone *zone,
+			 const struct hp_range *lease)
+{
+	struct leases *leases = keeping->leases;
+	const struct hp_range *parts;
+	size_t n = 0;
+	int rc;
+
+	while (keeping->at < keeping->n && is_before_end(&keeping->ranges[keeping->at], lease) &&
+	       !is_part(&keeping->ranges[keeping->at], lease))
+		keeping->at++;
+	parts = keeping->ranges + keeping->at;
+	while (keeping->at + n < keeping->n && is_part(&parts[n], lease))
+		keeping->pages_kept += parts[n++].pages;
+	keeping->at += n;
+	keeping->leases_kept += n;
+	if (n == 1 && parts->pages == lease->pages)
+		return 0;
+	rc = ended(hp_zone_keep_parts(zone->zone, keeping->slot->number, lease, parts, n),
+		   keeping->slot);
+	for (size_t i = 0; i < n && !rc; i++)
+		note_since(leases, zone->id, parts[i].pfn, leases->since[zone->id][lease->pfn]);
+	return rc;
+}
+
+static int keep_in_zone(struct keeping *keeping, struct pool_zone *zone)
+{
+	struct listing listing = {.slot = keeping->slot->number, .state = HP_LEASE_LEASED};
+	int rc = hp_zone_for_each_lease(zone->zone, note_lease, &listing);
+
+	keeping->pages_kept = 0;
+	keeping->leases_found += listing.n;
+	for (size_t i = 0; i < listing.n && !rc; i++)
+		rc = keep_of_lease(keeping, zone, &listing.ranges[i]);
+	listing.n = 0;
+	listing.state = HP_LEASE_REVOKED; /* whoever tells what he keeps has let go of these */
+	if (!rc)
+		rc = hp_zone_for_each_lease(zone->zone, note_lease, &listing);
+	for (size_t i = 0; i < listing.n && !rc; i++)
+		rc = ended(hp_zone_ack(zone->zone, keeping->slot->number, &listing.ranges[i]),
+			   keeping->slot);
+	free(listing.ranges);
+	if (!rc)
+		keeping->slot->pages[zone->id] = keeping->pages_kept;
+	return rc;
+}
+
+int leases_keep(struct leases *leases, struct slot *slot, const struct hp_range *ranges, size_t n)
+{
+	struct keeping keeping = {.leases = leases, .slot = slot, .ranges = ranges, .n = n};
+	int rc = 0;
+
+	for (size_t i = 0; i < leases->nr_zones && !rc; i++)
+		if (slot->pages[i])
+			rc = keep_in_zone(&keeping, pool_zone(leases->pool, i));
+	if (!rc) /* there may be others than those: attachments */
+		add(&slot->leases, keeping.leases_kept - keeping.leases_found);
+	waits_poke(leases->waits, NULL);
+	pool_poke(leases->pool);
+	return rc;
 }

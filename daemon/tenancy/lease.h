@@ -50,6 +50,23 @@ int leases_return_part(struct leases *leases, struct caches *caches, struct slot
 		       const struct hp_range *range, uint32_t offset, uint32_t pages,
 		       struct hp_range *ret_kept, unsigned *ret_nr_kept);
 
+/*
+ * What each slot holds in all, after slots_restore(), from the words. Before anything is served; ages
+ * begin anew.
+ */
+void leases_restore(struct leases *leases);
+
+/* What a slot holds, in order of zone and page, for free(). Return: 0 or -ENOMEM. */
+int leases_list(struct leases *leases, const struct slot *slot, struct hp_range **ret,
+		size_t *ret_n);
+
+/*
+ * Frees whatever a slot holds that is not among these ranges: sorted by zone and page, not overlapping,
+ * each a lease or a part of one. What is no part of any lease is passed over. One commit for each lease;
+ * may be repeated. Return: 0 or -ENOMEM; then some may be freed, and none that is listed.
+ */
+int leases_keep(struct leases *leases, struct slot *slot, const struct hp_range *ranges, size_t n);
+
 /* The end of a holder: closing, every lease freed, every attachment ended, slot free. */
 void leases_end(struct leases *leases, struct slot *slot);
 

@@ -16,11 +16,17 @@
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* asm-generic; in the headers from 6.5 */
+#endif
+
+#ifndef PID_FS_MAGIC
+#define PID_FS_MAGIC 0x50494446 /* linux/magic.h, from 6.9 */
 #endif
 
 #define STAT_MAX 1024 /* bytes of /proc/PID/stat; it has about 350 */
@@ -72,6 +78,16 @@ static void read_stat(struct process *process)
 		   " %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %" SCNu64,
 		   &process->start_ticks) != 1)
 		process->start_ticks = 0;
+}
+
+/* Before 6.9 all pidfds share an inode, which names nothing. */
+static void read_inode(struct process *process, int pidfd)
+{
+	struct statfs fs;
+	struct stat st;
+
+	if (fstatfs(pidfd, &fs) == 0 && fs.f_type == PID_FS_MAGIC && fstat(pidfd, &st) == 0)
+		process->pidfd_inode = st.st_ino;
 }
 
 static uint64_t ticks_since_boot(void)
@@ -129,7 +145,34 @@ int process_of_peer(int socket, struct process *ret, int *ret_pidfd)
 		close(pidfd);
 		return PROCESS_GONE;
 	}
+	read_inode(&process, pidfd);
 	*ret = process;
+	*ret_pidfd = pidfd;
+	return 0;
+}
+
+bool process_is_same(const struct process *a, const struct process *b)
+{
+	if (a->pid != b->pid)
+		return false;
+	if (a->pidfd_inode && b->pidfd_inode)
+		return a->pidfd_inode == b->pidfd_inode;
+	return a->start_ticks == b->start_ticks;
+}
+
+int process_find(const struct process *process, int *ret_pidfd)
+{
+	struct process now = {.pid = process->pid};
+	int pidfd = pidfd_open(process->pid, 0);
+
+	if (pidfd < 0)
+		return errno == ESRCH || errno == EINVAL ? PROCESS_GONE : -errno;
+	read_stat(&now);
+	read_inode(&now, pidfd);
+	if (process_has_ended(pidfd) || !process_is_same(process, &now)) {
+		close(pidfd);
+		return PROCESS_GONE;
+	}
 	*ret_pidfd = pidfd;
 	return 0;
 }

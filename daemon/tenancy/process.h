@@ -17,6 +17,7 @@ struct process {
 	pid_t pid;
 	uid_t uid;
 	uint64_t start_ticks; /* since boot; 0: not known */
+	uint64_t pidfd_inode; /* names it for this boot, from kernel 6.9; 0: not known */
 	char command[PROCESS_COMMAND_MAX + 1];
 };
 
@@ -33,6 +34,15 @@ int process_peer_uid(int socket, uid_t *ret);
  * (-EMFILE, -ENFILE).
  */
 int process_of_peer(int socket, struct process *ret, int *ret_pidfd);
+
+/*
+ * The process that was remembered, and a pidfd of it, which is the caller's. Return: 0; PROCESS_GONE;
+ * -errno (-EMFILE, -ENFILE).
+ */
+int process_find(const struct process *process, int *ret_pidfd);
+
+/* Are these the same one, as far as is known? */
+bool process_is_same(const struct process *a, const struct process *b);
 
 /* Its last thread has ended, and with it its memory. */
 bool process_has_ended(int pidfd);

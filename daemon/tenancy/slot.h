@@ -45,6 +45,13 @@ struct slot {
 
 	_Atomic uint32_t state; /* enum slot_state; slots_set_state() */
 
+	/* Of the table, under its lock. */
+	bool connected; /* a connection speaks for it */
+	bool expired;	/* nobody may resume it any more */
+	uint32_t turn;	/* counts who has spoken for it: see slots_take() */
+	unsigned keeper_worker;
+	void *keeper; /* the broken session that waits for the end of its process, of that worker */
+
 	/* Written by the session's worker alone. */
 	_Atomic uint64_t leases;
 	_Atomic uint64_t pages[HP_ZONES_MAX]; /* leased, per zone; without shares */
@@ -53,13 +60,19 @@ struct slot {
 
 struct slots;
 
-/* Return: 0 or -ENOMEM. tenants is borrowed. */
-int slots_new(struct slots **ret, struct tenants *tenants);
+/*
+ * tenants and pool, in whose state the records of slots are, are borrowed. What another daemon left
+ * there comes back by slots_restore(). Return: 0 or -ENOMEM.
+ */
+int slots_new(struct slots **ret, struct tenants *tenants, struct pool *pool);
 struct slots *slots_free(struct slots *slots); /* NULL is fine; returns NULL */
 
 enum slot_condition {
 	SLOT_TOO_MANY = 1,	 /* HP_SLOTS_MAX */
 	SLOT_TOO_MANY_OF_TENANT, /* HP_SLOTS_PER_TENANT_MAX */
+	SLOT_UNKNOWN,		 /* there is no such slot, or not for this process */
+	SLOT_EXPIRED,		 /* too late */
+	SLOT_CONNECTED,		 /* its connection is still there */
 };
 
 /*
@@ -71,6 +84,38 @@ int slots_open(struct slots *slots, struct tenant *tenant, const struct process 
 
 /* The one way for a slot to change: a transition that is not allowed is our own bug. */
 void slots_set_state(struct slots *slots, struct slot *slot, enum slot_state state);
+
+/*
+ * Before anything is served: takes back the slots of another daemon, as condemned or orphaned ones
+ * without a connection, or closing where their end had begun. Their sums are leases_restore()'s.
+ */
+void slots_restore(struct slots *slots);
+
+/* The slot of this number, in use; NULL otherwise. */
+struct slot *slots_find(struct slots *slots, uint32_t number);
+
+/* The connection is gone: whoever keeps the slot waits for its process, or for somebody to resume it. */
+void slots_break(struct slots *slots, struct slot *slot, unsigned worker, void *keeper);
+
+/*
+ * A new connection of this process speaks for the slot of the token from now on, open again. ret_worker,
+ * ret_keeper: who kept it until now. Return: 0; SLOT_UNKNOWN, SLOT_EXPIRED, SLOT_CONNECTED.
+ */
+int slots_resume(struct slots *slots, const uint8_t token[SLOT_TOKEN_BYTES],
+		 const struct tenant *tenant, const struct process *process, struct slot **ret,
+		 unsigned *ret_worker, void **ret_keeper);
+
+/*
+ * Whoever kept the slot since `turn` ends it: it is closing. False: another connection speaks for it by
+ * now, or it is another session's.
+ */
+bool slots_take(struct slots *slots, struct slot *slot, uint32_t turn);
+
+/* The same way: nobody may resume it any more. */
+bool slots_expire(struct slots *slots, struct slot *slot, uint32_t turn);
+
+/* Does the slot still belong to whoever has it since `turn`? */
+bool slots_is_turn(struct slots *slots, const struct slot *slot, uint32_t turn);
 
 /* From closing to free, when no lease word names it any more. */
 void slots_close(struct slots *slots, struct slot *slot);

@@ -131,8 +131,10 @@ int tenants_set_quota(struct tenants *tenants, const char *name, size_t name_byt
 	if (!rc && tenant_set_quota(tenant, zone, quota))
 		rc = say(why, -EINVAL, "zone %s does not take the quota of tenant %s", zone->name,
 			 tenant->name);
-	if (!rc)
+	if (!rc) {
 		tenant->set_zones |= UINT32_C(1) << zone->id;
+		tenant_record_update(tenant);
+	}
 	pthread_mutex_unlock(&tenants->lock);
 	return rc;
 }
@@ -176,6 +178,7 @@ static int make(struct tenants *tenants, const char *name, uid_t uid, bool any_u
 	}
 	for (size_t i = 0; i < pool_nr_zones(tenants->pool); i++)
 		tenant->set_zones |= UINT32_C(1) << i;
+	tenant_record_update(tenant);
 	*ret = tenant;
 	return 0;
 }
@@ -229,6 +232,7 @@ int tenants_delete(struct tenants *tenants, const char *name, size_t name_bytes,
 			quota.guarantee_blocks = 0;
 			(void)tenant_set_quota(tenant, zone, quota); /* less is never refused */
 		}
+		tenant_record_update(tenant);
 		tenant_collect(tenant); /* pinned; but perhaps it is empty already */
 		*ret = tenant;
 	}
@@ -240,6 +244,7 @@ void tenants_end(struct tenants *tenants, struct tenant *tenant)
 {
 	pthread_mutex_lock(&tenants->lock);
 	tenant_set_state(tenant, TENANT_ENDING);
+	tenant_record_update(tenant);
 	pool_owner_gone(tenants->pool, tenant->owner);
 	tenant_collect(tenant);
 	pthread_mutex_unlock(&tenants->lock);
@@ -477,6 +482,9 @@ int tenants_reload(struct tenants *tenants, const struct config *config,
 		set_quotas(reload, false);
 		set_quotas(reload, true);
 		take_others(reload);
+		for (uint32_t owner = 1; owner < HP_TENANTS_MAX; owner++)
+			if (tenants->by_owner[owner])
+				tenant_record_update(tenants->by_owner[owner]);
 	}
 	pthread_mutex_unlock(&tenants->lock);
 	for (size_t i = 0; i < config->nr_tenants; i++)

@@ -25,8 +25,10 @@ struct tenants {
 /* Not in the table yet, without a number. Return: NULL: no memory. */
 struct tenant *tenant_new(struct tenants *tenants, enum tenant_origin origin, const char *name);
 
-/* Gives it a number and this quota, and puts it into the table. Return: 0; TENANT_TOO_MANY_TENANTS;
- * -EINVAL: logged. */
+/*
+ * Gives it a number, unless it has one of which there is a record, and this quota, and puts it into the
+ * table. Return: 0; TENANT_TOO_MANY_TENANTS; -EINVAL: logged.
+ */
 int tenant_add(struct tenant *tenant, const struct tenant_quota quota[HP_ZONES_MAX]);
 
 /* Forgets it if nothing names it. */
@@ -49,3 +51,21 @@ int tenant_set_quota(struct tenant *tenant, const struct pool_zone *zone,
 
 /* A name that stays as long as the table. Return: NULL: no memory. */
 const char *tenants_keep_name(struct tenants *tenants, const char *name);
+
+/* --- what outlives the daemon (tenant-record.c) ------------------------------------------------ */
+
+/* Before anything names the number. */
+void tenant_record_begin(const struct tenant *tenant);
+
+/* When nothing names it any more. */
+void tenant_record_end(const struct tenant *tenant);
+
+/* What an admin has changed: state, quota, sessions. */
+void tenant_record_update(const struct tenant *tenant);
+
+/* Takes back the tenants of another daemon, as the configuration has them now. Return: 0 or -errno. */
+int tenant_record_restore(struct tenants *tenants, const struct config *config);
+
+/* One of the configuration, with this number (0: a free one). Return: as tenant_add(), or -ENOMEM. */
+int tenant_add_configured(struct tenants *tenants, const struct config *config,
+			  const struct config_tenant *own, uint32_t owner);

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
+#include "daemon/pool/state.h"
 
 static const uint8_t transitions[TENANT_STATES] = {
 	[TENANT_LIVE] = 1 << TENANT_LEAVING,
@@ -149,7 +150,8 @@ struct tenant *tenant_new(struct tenants *tenants, enum tenant_origin origin, co
 int tenant_add(struct tenant *tenant, const struct tenant_quota quota[HP_ZONES_MAX])
 {
 	struct tenants *tenants = tenant->tenants;
-	uint32_t owner = 1;
+	bool is_recorded = tenant->owner;
+	uint32_t owner = is_recorded ? tenant->owner : 1;
 	int rc;
 
 	while (owner < HP_TENANTS_MAX && tenants->by_owner[owner])
@@ -162,6 +164,8 @@ int tenant_add(struct tenant *tenant, const struct tenant_quota quota[HP_ZONES_M
 		reset_quotas(tenant);
 		return rc;
 	}
+	if (!is_recorded)
+		tenant_record_begin(tenant);
 	tenants->by_owner[owner] = tenant;
 	tenants->count++;
 	tenants->made += tenant->origin == TENANT_MADE;
@@ -216,6 +220,7 @@ void tenant_collect(struct tenant *tenant)
 	if (is_named(tenant))
 		return;
 	reset_quotas(tenant);
+	tenant_record_end(tenant);
 	tenants->by_owner[tenant->owner] = NULL;
 	tenants->count--;
 	tenants->made -= tenant->origin == TENANT_MADE;
@@ -320,6 +325,14 @@ int tenants_enter_own(struct tenants *tenants, struct tenant *tenant, uid_t uid)
 	return rc;
 }
 
+void tenants_enter_again(struct tenants *tenants, struct tenant *tenant)
+{
+	pthread_mutex_lock(&tenants->lock);
+	if (tenant->sessions++ == 0)
+		pool_owner_idle(tenants->pool, tenant->owner, false);
+	pthread_mutex_unlock(&tenants->lock);
+}
+
 void tenants_leave(struct tenants *tenants, struct tenant *tenant)
 {
 	pthread_mutex_lock(&tenants->lock);
@@ -347,6 +360,17 @@ int tenants_hold(struct tenants *tenants, struct tenant *tenant)
 		tenant->holders++;
 	pthread_mutex_unlock(&tenants->lock);
 	return rc;
+}
+
+struct tenant *tenants_hold_restored(struct tenants *tenants, uint32_t owner)
+{
+	struct tenant *tenant;
+
+	pthread_mutex_lock(&tenants->lock);
+	tenant = tenants->by_owner[owner];
+	tenant->holders++;
+	pthread_mutex_unlock(&tenants->lock);
+	return tenant;
 }
 
 void tenants_unhold(struct tenants *tenants, struct tenant *tenant)
@@ -456,8 +480,8 @@ static void take_defaults(struct tenants *tenants, const struct config *config)
 }
 
 /* Where nothing was given for a zone, what is built in is in the defaults by now. */
-static int add_configured(struct tenants *tenants, const struct config *config,
-			  const struct config_tenant *own)
+int tenant_add_configured(struct tenants *tenants, const struct config *config,
+			  const struct config_tenant *own, uint32_t owner)
 {
 	struct tenant *tenant = tenant_new(tenants, TENANT_OF_CONFIG, own->name);
 	struct tenant_quota quota[HP_ZONES_MAX] = {{0, 0}};
@@ -465,6 +489,7 @@ static int add_configured(struct tenants *tenants, const struct config *config,
 
 	if (!tenant)
 		return -ENOMEM;
+	tenant->owner = owner;
 	tenant->has_uid = own->has_uid;
 	if (own->has_uid)
 		tenant->uid = own->uid;
@@ -481,6 +506,14 @@ static int add_configured(struct tenants *tenants, const struct config *config,
 	return rc > 0 ? -ENOSPC : rc;
 }
 
+/* Restored already? */
+static bool is_there(struct tenants *tenants, const struct config_tenant *own)
+{
+	struct tenant *tenant = tenants_find_name(tenants, own->name, strlen(own->name));
+
+	return tenant && tenant->origin == TENANT_OF_CONFIG;
+}
+
 int tenants_new(struct tenants **ret, const struct config *config, struct pool *pool)
 {
 	struct tenants *tenants = calloc(1, sizeof(*tenants));
@@ -491,8 +524,11 @@ int tenants_new(struct tenants **ret, const struct config *config, struct pool *
 	pthread_mutex_init(&tenants->lock, NULL);
 	tenants->pool = pool;
 	take_defaults(tenants, config);
+	if (state_is_adopted(pool_state(pool)))
+		rc = tenant_record_restore(tenants, config);
 	for (size_t i = 0; i < config->nr_tenants && !rc; i++)
-		rc = add_configured(tenants, config, &config->tenants[i]);
+		if (!is_there(tenants, &config->tenants[i]))
+			rc = tenant_add_configured(tenants, config, &config->tenants[i], 0);
 	if (rc) {
 		tenants_free(tenants);
 		return rc;

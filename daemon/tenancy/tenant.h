@@ -85,9 +85,18 @@ int tenants_enter(struct tenants *tenants, uid_t uid, struct tenant **ret);
 int tenants_enter_own(struct tenants *tenants, struct tenant *tenant, uid_t uid);
 void tenants_leave(struct tenants *tenants, struct tenant *tenant);
 
+/* One connection more, of a session that it had before, which has a holder. */
+void tenants_enter_again(struct tenants *tenants, struct tenant *tenant);
+
 /* One holder (slot) more, or one less: a tenant that has any keeps its number. */
 int tenants_hold(struct tenants *tenants, struct tenant *tenant);
 void tenants_unhold(struct tenants *tenants, struct tenant *tenant);
+
+/*
+ * For the slots of another daemon: the same as tenants_hold(), by number and without a limit; a record
+ * of it is there.
+ */
+struct tenant *tenants_hold_restored(struct tenants *tenants, uint32_t owner);
 
 /* The owner's blocks have changed: forgets the tenant if nothing names it any more. */
 void tenants_collect(struct tenants *tenants, uint32_t owner);

@@ -534,8 +534,9 @@ static void test_every_code(void **state)
 		[CODE(SHUTTING_DOWN)] = -ESHUTDOWN,
 		[CODE(INTERNAL)] = -EIO,
 		[CODE(NO_SHARE)] = -ENOENT,
-		[CODE(NO_SHARE) + 1] = -EPROTO,
-		[CODE(NO_SHARE) + 100] = -EPROTO,
+		[CODE(NO_SESSION)] = -ESTALE,
+		[CODE(NO_SESSION) + 1] = -EPROTO,
+		[CODE(NO_SESSION) + 100] = -EPROTO,
 	};
 	struct fixture *f = *state;
 	struct hugepool *pool = open_pool(f, 0, 0);

@@ -113,7 +113,7 @@ struct rig *rig_new(const struct rig_options *options)
 	rig->config = load(options->config ? options->config : RIG_CONFIG RIG_NO_LIMIT);
 	assert_int_equal(pool_new(&rig->net.pool, rig->config, HP_OWNERS_MAX, &callbacks), 0);
 	assert_int_equal(tenants_new(&rig->net.tenants, rig->config, rig->net.pool), 0);
-	assert_int_equal(slots_new(&rig->net.slots, rig->net.tenants), 0);
+	assert_int_equal(slots_new(&rig->net.slots, rig->net.tenants, rig->net.pool), 0);
 	rig->net.workers = rig->workers;
 	rig->net.nr_workers = options->workers ? options->workers : 1;
 	assert_int_equal(waits_new(&rig->net.waits, rig->net.pool, (unsigned)rig->net.nr_workers,

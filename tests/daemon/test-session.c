@@ -167,7 +167,7 @@ static void test_unknown_types(void **state)
 
 static void test_not_served(void **state)
 {
-	static const uint8_t types[] = {TYPE(RESUME), TYPE(ACK)};
+	static const uint8_t types[] = {TYPE(ACK)};
 	struct fixture *f = *state;
 	struct peer *peer = rig_connect_hello(f->rig, SOCKET_DATA);
 

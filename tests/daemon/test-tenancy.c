@@ -200,7 +200,7 @@ static void test_forbidden_transitions(void **state)
 					     SLOT_CLOSING};
 	static const bool allowed[SLOT_STATES][SLOT_STATES] = {
 		[SLOT_OPEN] = {[SLOT_CONDEMNED] = 1, [SLOT_ORPHANED] = 1, [SLOT_CLOSING] = 1},
-		[SLOT_CONDEMNED] = {[SLOT_CLOSING] = 1},
+		[SLOT_CONDEMNED] = {[SLOT_OPEN] = 1, [SLOT_CLOSING] = 1},
 		[SLOT_ORPHANED] = {[SLOT_CLOSING] = 1},
 		[SLOT_CLOSING] = {[SLOT_FREE] = 1},
 	};

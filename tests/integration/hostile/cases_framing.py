@@ -7,7 +7,8 @@ from hugepool_wire import C, HEADER, PAYLOAD_MAX, T, encode, parse, pb, type_nam
 # By what a payload that does not make sense may be refused, if it is refused.
 SENSELESS = (C.MALFORMED, C.INVALID, C.TOO_MANY, C.NO_ZONE, C.NO_MEMORY, C.OVER_LIMIT,
              C.OUT_OF_RANGE, C.NOT_LEASED, C.WRONG_HOLDER, C.WRONG_LENGTH, C.STALE, C.BUSY,
-             C.NOT_SUPPORTED, C.NO_SHARE, C.HELLO_REQUIRED, C.PERMISSION, C.CANCELLED, C.TIMED_OUT)
+             C.NOT_SUPPORTED, C.NO_SHARE, C.HELLO_REQUIRED, C.PERMISSION, C.CANCELLED,
+             C.TIMED_OUT, C.NO_SESSION)
 
 
 def survives(attack, session, type_, payload):
