@@ -29,16 +29,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SERVICE_UID 54321
-#define OTHER_UID   54322
-#define PAGE_BYTES  (UINT64_C(2) << 20)
-#define BLOCK_PAGES 4
-#define NR_BLOCKS   4
-#define NR_PAGES    (BLOCK_PAGES * NR_BLOCKS)
-#define NR_HELD	    24
-#define STEPS_MAX   200
-#define FDS_STEPS   4 /* mkdir, bind, chmod, listen */
-#define PAGES_LOCK  "/run/hugepool-2048kB.lock"
+#define SERVICE_UID	    54321
+#define OTHER_UID	    54322
+#define PAGE_BYTES	    (UINT64_C(2) << 20)
+#define BLOCK_PAGES	    4
+#define NR_BLOCKS	    4
+#define NR_PAGES	    (BLOCK_PAGES * NR_BLOCKS)
+#define NR_HELD		    24
+#define STEPS_MAX	    200
+#define ACCEPTS_CONNECTIONS 0x10000 /* in /proc/net/unix: it is listened on */
+#define FDS_STEPS	    4	    /* mkdir, bind, chmod, listen */
+#define PAGES_LOCK	    "/run/hugepool-2048kB.lock"
 
 static const char *setup_program, *shim;
 static char directory[64], config_path[96], socket_path[96];
@@ -158,13 +159,28 @@ static void expect_line(struct process *process, const char *start_of_line)
 	fail_msg("no line \"%s\"", start_of_line);
 }
 
+/* Bound is not listening; and to find out by connecting would be a request. */
+static bool is_listened_on(const char *path)
+{
+	FILE *file = fopen("/proc/net/unix", "re");
+	char line[256], name[128];
+	unsigned long flags;
+	bool answer = false;
+
+	assert_non_null(file);
+	while (!answer && fgets(line, sizeof(line), file))
+		answer = sscanf(line, "%*s %*s %*s %lx %*s %*s %*s %127s", &flags, name) == 2 &&
+			 strcmp(name, path) == 0 && (flags & ACCEPTS_CONNECTIONS);
+	fclose(file);
+	return answer;
+}
+
 static struct process start_fds(void)
 {
 	const char *const argv[] = {setup_program, "--config", config_path, "fds", NULL};
 	struct process process = start(NULL, 0, argv);
-	struct stat st;
 
-	fixture_wait(stat(socket_path, &st) == 0);
+	fixture_wait(is_listened_on(socket_path));
 	return process;
 }
 
