@@ -75,12 +75,14 @@ int alloc_translate(struct hugepool *pool, const struct hugepool_request *theirs
 
 	if (handle_take_struct(&request, sizeof(request), REQUEST_FIRST_BYTES, theirs) < 0)
 		return handle_fail(pool, -EINVAL, "the request's size is not one of its struct");
-	if (request.flags & ~(unsigned)(HUGEPOOL_ZERO | HUGEPOOL_EXCLUSIVE))
+	if (request.flags & ~(unsigned)(HUGEPOOL_ZERO | HUGEPOOL_EXCLUSIVE | HUGEPOOL_SHAREABLE))
 		return handle_fail(pool, -EINVAL, "unknown flags in the request: %#x",
 				   request.flags);
 	if (count < 1 || count > HP_RANGES_MAX)
 		return handle_fail(pool, -EINVAL, "%zu ranges asked for, 1 to %d can be", count,
 				   HP_RANGES_MAX);
+	if (count > 1 && request.flags & HUGEPOOL_SHAREABLE)
+		return handle_fail(pool, -EINVAL, "a shareable range is asked for by itself");
 	if (request.bytes == 0)
 		return handle_fail(pool, -EINVAL, "a range of no bytes");
 	if (request.alignment & (request.alignment - 1))
@@ -109,7 +111,8 @@ int alloc_translate(struct hugepool *pool, const struct hugepool_request *theirs
 		.align_pages = (uint32_t)(request.alignment / window->page_bytes),
 		.count = count,
 		.zero = request.flags & HUGEPOOL_ZERO,
-		.exclusive = request.flags & HUGEPOOL_EXCLUSIVE,
+		.exclusive = request.flags & (HUGEPOOL_EXCLUSIVE | HUGEPOOL_SHAREABLE),
+		.shareable = request.flags & HUGEPOOL_SHAREABLE,
 		.until_ns = until_ns(request.deadline_ms),
 		.priority = request.priority,
 	};
@@ -148,6 +151,7 @@ void alloc_put_message(const struct wanted *wanted, Hugepool__V1__Alloc *ret)
 	ret->count = (uint32_t)wanted->count;
 	ret->zero = wanted->zero;
 	ret->exclusive = wanted->exclusive;
+	ret->shareable = wanted->shareable;
 	ret->deadline_ms = left_ms(wanted);
 	ret->priority = wanted->priority;
 }
@@ -175,10 +179,13 @@ static int map_grant(struct hugepool *pool, const struct wanted *wanted,
 			.page = wire[i].page,
 			.pages = wire[i].pages,
 			.generation = wire[i].generation,
+			.shared = wanted->shareable,
 		};
 		int r = -EEXIST;
 
-		if (!range_table_find(&pool->ranges, held.zone, held.page))
+		if (!window_is_writable(wanted->window, held.page, held.pages))
+			r = -EACCES;
+		else if (!range_table_find(&pool->ranges, held.zone, held.page))
 			r = window_map_range(wanted->window, held.page, held.pages,
 					     wanted->alignment, &held.address);
 		if (r == 0)
@@ -226,6 +233,11 @@ int alloc_accept(struct hugepool *pool, const struct wanted *wanted,
 	return r;
 }
 
+uint8_t alloc_free_type(const struct wanted *wanted)
+{
+	return wanted->shareable ? TYPE(DETACH) : TYPE(FREE);
+}
+
 void alloc_release_blocks(struct hugepool *pool, const struct wanted *wanted,
 			  const Hugepool__V1__Ranges *grant)
 {
@@ -235,7 +247,11 @@ void alloc_release_blocks(struct hugepool *pool, const struct wanted *wanted,
 	for (size_t i = 0; i < wanted->count; i++) {
 		struct hp_wire_range wire;
 
-		if (hp_wire_get_range(grant->ranges + i * HP_WIRE_RANGE_WORDS, &wire) == 0)
+		if (hp_wire_get_range(grant->ranges + i * HP_WIRE_RANGE_WORDS, &wire) < 0)
+			continue;
+		if (wanted->shareable)
+			request_drop_blocks(wanted->window, wire.page, wire.pages);
+		else
 			request_release(pool, &release, wanted->window, wire.page, wire.pages,
 					true);
 	}
@@ -301,7 +317,7 @@ static int give_back(struct hugepool *pool, const struct wanted *wanted,
 	/* The grant does not outlive the exchange. */
 	ranges.n_ranges = wanted->count * HP_WIRE_RANGE_WORDS;
 	ranges.ranges = memcpy(words, grant->ranges, ranges.n_ranges * sizeof(words[0]));
-	r = request_exchange(pool, TYPE(FREE), &ranges.base, TYPE(DONE), NULL);
+	r = request_exchange(pool, alloc_free_type(wanted), &ranges.base, TYPE(DONE), NULL);
 	if (r == 0)
 		alloc_release_blocks(pool, wanted, &ranges);
 	return r;

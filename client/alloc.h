@@ -21,7 +21,7 @@ struct wanted {
 	uint64_t bytes;	    /* asked for in all */
 	uint32_t pages, align_pages;
 	size_t count;
-	bool zero, exclusive;
+	bool zero, exclusive, shareable;
 	uint64_t until_ns; /* it may wait, CLOCK_MONOTONIC; 0: not at all */
 	uint32_t priority;
 };
@@ -53,6 +53,9 @@ void alloc_put_message(const struct wanted *wanted, Hugepool__V1__Alloc *ret);
 int alloc_accept(struct hugepool *pool, const struct wanted *wanted,
 		 const Hugepool__V1__Ranges *grant, struct hugepool_range *ret,
 		 struct origin *ret_origin);
+
+/* The request that gives a grant back. */
+uint8_t alloc_free_type(const struct wanted *wanted);
 
 /* Lets go of the blocks of a grant that could not be used and has been given back. */
 void alloc_release_blocks(struct hugepool *pool, const struct wanted *wanted,

@@ -42,6 +42,23 @@ static int fail_not_held(struct hugepool *pool, size_t index)
 	return -EINVAL;
 }
 
+struct held_range *free_find(struct hugepool *pool, const struct hugepool_range *range)
+{
+	struct held_range *held = find_held(pool, range);
+
+	if (!held || held->leaving)
+		fail_not_held(pool, 0);
+	return held && !held->leaving ? held : NULL;
+}
+
+static int fail_shared(struct hugepool *pool, size_t index)
+{
+	handle_note(pool, -EINVAL,
+		    "a shared range, which hugepool_detach() gives back, as a whole");
+	pool->error.index = index;
+	return -EINVAL;
+}
+
 void free_undo(struct hugepool *pool, const struct hugepool_range *ranges, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -54,9 +71,9 @@ int free_begin(struct hugepool *pool, const struct hugepool_range *ranges, size_
 	for (size_t i = 0; i < n; i++) {
 		struct held_range *held = find_held(pool, &ranges[i]);
 
-		if (!held || held->leaving) {
+		if (!held || held->leaving || held->shared) {
 			free_undo(pool, ranges, i);
-			return fail_not_held(pool, i);
+			return held && held->shared ? fail_shared(pool, i) : fail_not_held(pool, i);
 		}
 		held->leaving = true;
 		memcpy(words + i * HP_WIRE_RANGE_WORDS, ranges[i].lease, sizeof(ranges[i].lease));
@@ -68,12 +85,16 @@ static void forget(struct hugepool *pool, struct held_range *held, struct releas
 {
 	struct window *window = handle_window(pool, held->zone);
 	uint32_t page = held->page, pages = held->pages;
+	bool shared = held->shared;
 
 	recency_note(&pool->recency, held->zone, page, pages, pages * window->page_bytes);
 	window_unmap_range(window, page, pages, held->address);
 	event_forget(pool, held);
 	range_table_remove(&pool->ranges, held);
-	request_release(pool, release, window, page, pages, false);
+	if (shared)
+		request_drop_blocks(window, page, pages);
+	else
+		request_release(pool, release, window, page, pages, false);
 }
 
 void free_finish(struct hugepool *pool, const struct hugepool_range *ranges, size_t n)
@@ -226,6 +247,8 @@ static int free_part_locked(struct hugepool *pool, struct hugepool_range *range,
 	held = find_held(pool, range);
 	if (!held || held->leaving)
 		return fail_not_held(pool, 0);
+	if (held->shared)
+		return fail_shared(pool, 0);
 	r = get_part(pool, held, offset_bytes, length_bytes, &part);
 	if (r < 0)
 		return r;

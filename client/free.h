@@ -7,6 +7,9 @@
 
 #include "client/handle.h"
 
+/* The range as we hold it. NULL, with the reason noted: not ours, or not any more. */
+struct held_range *free_find(struct hugepool *pool, const struct hugepool_range *range);
+
 /*
  * Looks up n ranges, marks them as leaving and writes their names to words (two each), all or none.
  * Return: 0, or -EINVAL with the reason noted.

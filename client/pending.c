@@ -311,7 +311,9 @@ void pending_send(struct hugepool *pool)
 static void give_back(struct hugepool *pool, const struct pending *pending,
 		      const Hugepool__V1__Ranges *grant)
 {
-	if (connection_send(&pool->connection, TYPE(FREE), REQUEST_TAG_NOBODY, &grant->base) == 0)
+	uint8_t type = alloc_free_type(&pending->wanted);
+
+	if (connection_send(&pool->connection, type, REQUEST_TAG_NOBODY, &grant->base) == 0)
 		alloc_release_blocks(pool, &pending->wanted, grant);
 }
 

@@ -13,6 +13,7 @@ struct held_range {
 	uint32_t generation;
 	uint8_t zone;
 	bool leaving; /* named in a FREE that is under way */
+	bool shared;  /* others may hold it as well; only DETACH ends it */
 	bool untold;  /* revoked, and the program has not been told: event.h */
 	void *address;
 };

@@ -378,3 +378,13 @@ void request_release(struct hugepool *pool, struct release *release, struct wind
 		release->words[release->n++] = hp_wire_put_block(wire);
 	}
 }
+
+void request_drop_blocks(struct window *window, uint32_t page, uint32_t pages)
+{
+	uint32_t last = (page + pages - 1) / window->block_pages;
+
+	/* One that stays, because the kernel has no memory, is replaced when its descriptor comes again. */
+	for (uint32_t i = page / window->block_pages; i <= last; i++)
+		if (window->blocks[i].ranges == 0)
+			(void)window_drop_block(window, i);
+}

@@ -47,6 +47,9 @@ void request_release(struct hugepool *pool, struct release *release, struct wind
 /* Sends what is left, without waiting for the answer. */
 void request_release_flush(struct hugepool *pool, struct release *release);
 
+/* The blocks of a shared range that is given back: the daemon has been told by that. */
+void request_drop_blocks(struct window *window, uint32_t page, uint32_t pages);
+
 /* Tag of requests whose reply nobody waits for. */
 #define REQUEST_TAG_NOBODY 0x8000u
 

@@ -15,12 +15,16 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -127,16 +131,24 @@ static int reserve_again(uint8_t *p, uint64_t bytes, int flags, bool inherit)
 	return 0;
 }
 
+static bool is_read_only(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags >= 0 && (flags & O_ACCMODE) == O_RDONLY;
+}
+
 /*
- * Maps part of a file over reserved address space, populated. On failure the place is reserved
- * again.
+ * Maps part of a file over reserved address space, populated, as its descriptor was opened: one that
+ * may only be read stays so. On failure the place is reserved again.
  */
 static int map_file(uint8_t *p, uint64_t bytes, int fd, uint64_t offset, bool inherit)
 {
 	const int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
-	int r;
+	bool read_only = is_read_only(fd);
+	int prot = read_only ? PROT_READ : PROT_READ | PROT_WRITE, r;
 
-	if (mmap(p, bytes, PROT_READ | PROT_WRITE, flags, fd, (off_t)offset) == MAP_FAILED) {
+	if (mmap(p, bytes, prot, flags, fd, (off_t)offset) == MAP_FAILED) {
 		r = -errno;
 		/* Older kernels may have taken the old mapping away before they failed. */
 		reserve_again(p, bytes, MAP_FIXED_NOREPLACE, inherit);
@@ -146,12 +158,12 @@ static int map_file(uint8_t *p, uint64_t bytes, int fd, uint64_t offset, bool in
 		r = -errno;
 		goto fail;
 	}
-	if (madvise(p, bytes, MADV_POPULATE_WRITE) == 0)
+	if (madvise(p, bytes, read_only ? MADV_POPULATE_READ : MADV_POPULATE_WRITE) == 0)
 		return 0;
 	r = -errno;
 	/* A kernel before 5.14: the file is known to have its pages, this only maps them early. */
-	if (r == -EINVAL && mmap(p, bytes, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, fd,
-				 (off_t)offset) != MAP_FAILED) {
+	if (r == -EINVAL &&
+	    mmap(p, bytes, prot, flags | MAP_POPULATE, fd, (off_t)offset) != MAP_FAILED) {
 		if (inherit || madvise(p, bytes, MADV_DONTFORK) == 0)
 			return 0;
 		r = -errno;
@@ -189,6 +201,7 @@ static int use_file(struct window *window, uint32_t index, int fd)
 int window_add_block(struct window *window, struct hp_wire_block wire, int fd, bool keep_fd)
 {
 	struct block *block = &window->blocks[wire.index];
+	bool read_only;
 	int r;
 
 	assert(wire.index < window->nr_blocks);
@@ -212,6 +225,7 @@ int window_add_block(struct window *window, struct hp_wire_block wire, int fd, b
 	}
 
 	r = fd < 0 ? -EMFILE : use_file(window, wire.index, fd);
+	read_only = r == 0 && is_read_only(fd);
 	if (fd >= 0 && (r < 0 || !(keep_fd || window->per_range))) {
 		close(fd);
 		fd = -1;
@@ -220,6 +234,7 @@ int window_add_block(struct window *window, struct hp_wire_block wire, int fd, b
 		.generation = wire.generation,
 		.fd = fd,
 		.error = r,
+		.read_only = read_only,
 		.state = r < 0 ? BLOCK_ABSENT : BLOCK_MAPPED,
 	};
 	return 0;
@@ -305,6 +320,16 @@ int window_map_range(struct window *window, uint32_t page, uint32_t pages, uint6
 	}
 	count_range(window, page, pages, 1);
 	return 0;
+}
+
+bool window_is_writable(const struct window *window, uint32_t page, uint32_t pages)
+{
+	uint32_t last = (page + pages - 1) / window->block_pages;
+
+	for (uint32_t i = page / window->block_pages; i <= last; i++)
+		if (window->blocks[i].read_only)
+			return false;
+	return true;
 }
 
 void window_unmap_range(struct window *window, uint32_t page, uint32_t pages, void *address)

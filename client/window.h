@@ -25,6 +25,7 @@ struct block {
 	int fd;		 /* -1: not kept */
 	int error;	 /* of BLOCK_ABSENT, -errno */
 	enum block_state state;
+	bool read_only;	  /* its descriptor was */
 	bool retired;	  /* to be let go of with its last range */
 	uint16_t leaving; /* tag of the RELEASE_BLOCK that is under way for it; 0: none */
 };
@@ -77,6 +78,9 @@ int window_drop_block(struct window *window, uint32_t index);
  */
 int window_map_range(struct window *window, uint32_t page, uint32_t pages, uint64_t alignment,
 		     void **ret);
+
+/* Can all of these pages be written, by the descriptors of their blocks? */
+bool window_is_writable(const struct window *window, uint32_t page, uint32_t pages);
 
 /* The opposite. */
 void window_unmap_range(struct window *window, uint32_t page, uint32_t pages, void *address);

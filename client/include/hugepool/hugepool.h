@@ -70,6 +70,7 @@ struct hugepool_options {
 enum hugepool_request_flags {
 	HUGEPOOL_ZERO = 1 << 0,	     /* every byte of the range is zero */
 	HUGEPOOL_EXCLUSIVE = 1 << 1, /* pageblocks, and so descriptors, that hold nothing else */
+	HUGEPOOL_SHAREABLE = 1 << 2, /* may be given to others by hugepool_share(); exclusive too */
 };
 
 struct hugepool_request {
@@ -196,6 +197,85 @@ hugepool_range_fd(struct hugepool *pool, const struct hugepool_range *range, uin
  * last). ret->size must be set. Thread-safe.
  */
 HUGEPOOL_PUBLIC int hugepool_get_error(struct hugepool *pool, struct hugepool_error *ret);
+
+/* --- sharing ----------------------------------------------------------------------------------- */
+
+/*
+ * Several handles, of processes that may be different users', can hold one range. It is decided when
+ * the range is taken: HUGEPOOL_SHAREABLE. Whoever took it publishes it by name; others attach; its
+ * memory lives until the last of them has detached, closed its handle, or ended, in whatever order.
+ * All that time it is charged to the tenant that published it. A shared range is given back by
+ * hugepool_detach(), as a whole; hugepool_free() and its like refuse it with -EINVAL.
+ *
+ * Whoever may write can also take the memory away (ftruncate()): the others' next access is SIGBUS
+ * then. Whoever may only read can not, but keeps it from being used again for as long as he likes.
+ * Share only with whom you trust. What one writes the other sees at once, as with any shared memory:
+ * agreeing on who writes when is up to the programs.
+ */
+
+/* uids that one range may be for. */
+#define HUGEPOOL_SHARE_UIDS_MAX 64
+
+enum hugepool_share_flags {
+	/* Of hugepool_share(): nobody may attach to write. Of hugepool_attach(): only to read. */
+	HUGEPOOL_READ_ONLY = 1 << 0,
+};
+
+struct hugepool_share_options {
+	size_t size;
+	/* Who may attach, besides this process's own uid; none: everybody who may connect. */
+	const uint32_t *uids;
+	size_t nr_uids; /* at most HUGEPOOL_SHARE_UIDS_MAX */
+	unsigned flags; /* enum hugepool_share_flags */
+};
+#define HUGEPOOL_SHARE_OPTIONS_INIT                               \
+	{                                                         \
+		sizeof(struct hugepool_share_options), NULL, 0, 0 \
+	}
+
+struct hugepool_attach_options {
+	size_t size;
+	/*
+	 * Name of the tenant that has published it (hugepoolctl status says one's own); NULL: one's
+	 * own, or else whoever has published that name for us.
+	 */
+	const char *tenant;
+	unsigned flags; /* enum hugepool_share_flags */
+};
+#define HUGEPOOL_ATTACH_OPTIONS_INIT                            \
+	{                                                       \
+		sizeof(struct hugepool_attach_options), NULL, 0 \
+	}
+
+/*
+ * Publishes a range that this handle took with HUGEPOOL_SHAREABLE. Again with the same range: another
+ * name, other terms, for those that attach from then on. name: 1 to 64 bytes, unique among those of
+ * the tenant. options: NULL for everybody, to read and write; borrowed for the call. Thread-safe.
+ * Errors: -EINVAL (not such a range of this handle, the name, the options), -EBUSY (another range of
+ * this tenant has that name), -EACCES (it is only attached), -EOPNOTSUPP, -ECONNRESET and the like.
+ */
+HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int
+hugepool_share(struct hugepool *pool, const struct hugepool_range *range, const char *name,
+	       const struct hugepool_share_options *options);
+
+/*
+ * Attaches a range that somebody has published. With HUGEPOOL_READ_ONLY its pages can only be read,
+ * and nothing this process can do (other than root's) makes them writable. options: NULL for the
+ * defaults; borrowed for the call. Thread-safe.
+ * Errors: -ENOENT (nothing of that name, or not for this uid), -EACCES (it may only be read), -EBUSY
+ * (this handle has it already), -EINVAL (several tenants have published that name: say which),
+ * -EUSERS (a limit of the daemon), -ESHUTDOWN, -EMFILE, -ENOMEM, -EPROTO, -ECONNRESET and the like.
+ */
+HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int
+hugepool_attach(struct hugepool *pool, const char *name,
+		const struct hugepool_attach_options *options, struct hugepool_range *ret);
+
+/*
+ * Gives a shared range back, attached or one's own. Its memory must not be touched any more; the
+ * others keep it. Thread-safe. Errors: -EINVAL (not a shared range of this handle); nothing is changed
+ * then.
+ */
+HUGEPOOL_PUBLIC int hugepool_detach(struct hugepool *pool, const struct hugepool_range *range);
 
 /* --- caches ------------------------------------------------------------------------------------ */
 
