@@ -229,6 +229,44 @@ static void create_tenant(struct admin *admin, struct order *order, const Protob
 	order_answer(order, TYPE(TENANT_CREATED), &created.base);
 }
 
+struct made {
+	char name[HP_TENANTS_MADE_MAX][HP_NAME_MAX + 1];
+	size_t nr;
+};
+
+static int note_made(void *userdata, const struct tenant *tenant)
+{
+	struct made *made = userdata;
+
+	if (tenant->origin == TENANT_MADE && tenant_is_live(tenant) &&
+	    made->nr < HP_TENANTS_MADE_MAX)
+		snprintf(made->name[made->nr++], sizeof(made->name[0]), "%s", tenant->name);
+	return 0;
+}
+
+void admin_restore(struct admin *admin)
+{
+	struct made *made = calloc(1, sizeof(*made));
+
+	if (!made) {
+		log_error("sockets of tenants made at run time not opened: no memory");
+		return;
+	}
+	tenants_look(admin->net->tenants, 1, note_made, made);
+	for (size_t i = 0; i < made->nr; i++) {
+		struct tenant *tenant =
+			tenants_find(admin->net->tenants, made->name[i], strlen(made->name[i]));
+		char path[108];
+
+		if (tenant && path_of(admin, made->name[i], path) == 0 &&
+		    doors_open_made(admin->doors, path, tenant) == 0)
+			log_notice("tenant taken over name=%s socket=%s", made->name[i], path);
+		else
+			log_error("tenant taken over, without its socket name=%s", made->name[i]);
+	}
+	free(made);
+}
+
 /* --- deleted ---------------------------------------------------------------------------------- */
 
 static void end_tenant(struct leaving *leaving)

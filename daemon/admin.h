@@ -22,6 +22,9 @@ int admin_new(struct admin **ret, struct event_base *base, const struct config *
 	      const struct net *net, struct doors *doors);
 struct admin *admin_free(struct admin *admin); /* NULL is fine; returns NULL */
 
+/* Opens the sockets of tenants that an earlier daemon made; what cannot be had is logged. */
+void admin_restore(struct admin *admin);
+
 /* Does what was ordered, and goes on with what is under way. */
 void admin_look(struct admin *admin);
 

@@ -388,9 +388,11 @@ static int make_listeners(struct server *server)
 	if (!rc)
 		rc = admin_new(&server->admin, server->base, server->config, &server->net,
 			       server->doors);
-	if (!rc)
+	if (!rc) {
 		doors_commit(server->doors, server->config, &server->doors_plan,
 			     server->net.tenants);
+		admin_restore(server->admin);
+	}
 	return rc;
 }
 

@@ -66,6 +66,9 @@ void tenant_record_update(const struct tenant *tenant);
 /* Takes back the tenants of another daemon, as the configuration has them now. Return: 0 or -errno. */
 int tenant_record_restore(struct tenants *tenants, const struct config *config);
 
+/* When all tenants are there: what an admin has set, where it still fits, otherwise it is logged. */
+void tenant_record_restore_quotas(struct tenants *tenants);
+
 /* One of the configuration, with this number (0: a free one). Return: as tenant_add(), or -ENOMEM. */
 int tenant_add_configured(struct tenants *tenants, const struct config *config,
 			  const struct config_tenant *own, uint32_t owner);

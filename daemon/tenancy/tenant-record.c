@@ -31,6 +31,30 @@ static uint64_t quota_word(struct tenant_quota quota)
 	return (uint64_t)quota.limit_blocks << 32 | quota.guarantee_blocks;
 }
 
+static uint64_t uid_word(const struct tenant_record *record)
+{
+	return record->uid | (record->has_uid ? HAS_UID : 0) | (record->any_user ? ANY_USER : 0);
+}
+
+/*
+ * The origin may change with the configuration, and the fixed fields may not: so it stands beside the
+ * state as well, which is a word of its own.
+ */
+static uint64_t state_word(const struct tenant_record *record)
+{
+	return record->state | (uint64_t)record->origin << 32;
+}
+
+static enum tenant_state state_of(const struct state_owner *record)
+{
+	return (enum tenant_state)(uint32_t)hp_durable_load(&record->tenant_state);
+}
+
+static enum tenant_origin origin_of(const struct state_owner *record)
+{
+	return (enum tenant_origin)(hp_durable_load(&record->tenant_state) >> 32);
+}
+
 /* --- writing ---------------------------------------------------------------------------------- */
 
 void tenant_record_begin(const struct tenant *tenant)
@@ -40,9 +64,9 @@ void tenant_record_begin(const struct tenant *tenant)
 
 	tenant_get_record(tenant, &now);
 	record.origin = now.origin;
-	record.uid = now.uid | (now.has_uid ? HAS_UID : 0) | (now.any_user ? ANY_USER : 0);
+	record.uid = uid_word(&now);
 	state_put_text(record.name, STATE_NAME_WORDS, now.name);
-	record.tenant_state = now.state;
+	record.tenant_state = state_word(&now);
 	record.sessions_max = now.sessions_max;
 	record.set_zones = now.set_zones;
 	for (size_t i = 0; i < HP_ZONES_MAX; i++)
@@ -72,7 +96,7 @@ void tenant_record_update(const struct tenant *tenant)
 		update(&record->quota[i], quota_word(now.quota[i]));
 	update(&record->set_zones, now.set_zones);
 	update(&record->sessions_max, now.sessions_max);
-	update(&record->tenant_state, now.state);
+	update(&record->tenant_state, state_word(&now));
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -89,7 +113,10 @@ static bool holds_blocks(struct tenants *tenants, uint32_t owner)
 	return false;
 }
 
-/* What an admin has set since the configuration was read. */
+/*
+ * What an admin has set since the configuration was read, as far as it goes with what the configuration
+ * says by now, which wins.
+ */
 static void restore_quotas(struct tenant *tenant, const struct state_owner *record)
 {
 	tenant->set_zones = (uint32_t)hp_durable_load(&record->set_zones);
@@ -127,11 +154,10 @@ static int restore_made(struct tenants *tenants, uint32_t owner, const char *nam
 	struct tenant_quota quota[HP_ZONES_MAX];
 	int rc;
 
-	for (size_t i = 0; i < HP_ZONES_MAX; i++) {
-		uint64_t word = hp_durable_load(&record->quota[i]);
-
-		quota[i] = (struct tenant_quota){(uint32_t)(word >> 32), (uint32_t)word};
-	}
+	/* What was guaranteed comes last: see tenant_record_restore_quotas(). */
+	for (size_t i = 0; i < HP_ZONES_MAX; i++)
+		quota[i] = (struct tenant_quota){
+			(uint32_t)(hp_durable_load(&record->quota[i]) >> 32), 0};
 	if (tenant) {
 		tenant->uid = (uid_t)record->uid;
 		tenant->any_user = record->uid & ANY_USER;
@@ -139,7 +165,7 @@ static int restore_made(struct tenants *tenants, uint32_t owner, const char *nam
 		tenant->set_zones = (uint32_t)hp_durable_load(&record->set_zones);
 	}
 	rc = add(tenant, owner, quota);
-	if (!rc && hp_durable_load(&record->tenant_state) != TENANT_LIVE) {
+	if (!rc && state_of(record) != TENANT_LIVE) {
 		tenant_set_state(tenant, TENANT_LEAVING);
 		tenant_set_state(tenant, TENANT_ENDING);
 		tenant->pinned = false;
@@ -171,7 +197,7 @@ static const struct config_tenant *find_own(const struct config *config, const c
 		const struct config_tenant *own = &config->tenants[i];
 
 		if ((own->has_uid && record->uid & HAS_UID && own->uid == (uid_t)record->uid) ||
-		    ((record->origin == TENANT_OF_CONFIG || record->origin == TENANT_MADE) &&
+		    ((origin_of(record) == TENANT_OF_CONFIG || origin_of(record) == TENANT_MADE) &&
 		     strcmp(own->name, name) == 0))
 			return own;
 	}
@@ -187,12 +213,12 @@ static int restore_record(struct tenants *tenants, const struct config *config, 
 
 	state_get_text(name, record->name, STATE_NAME_WORDS);
 	name[HP_NAME_MAX] = '\0';
-	if (record->origin == TENANT_OF_SESSION)
+	if (origin_of(record) == TENANT_OF_SESSION)
 		return restore_unnamed(tenants, owner, TENANT_OF_SESSION, name, uid);
 	own = find_own(config, name, record);
 	if (own)
 		return tenant_add_configured(tenants, config, own, owner);
-	if (record->origin == TENANT_MADE)
+	if (origin_of(record) == TENANT_MADE)
 		return restore_made(tenants, owner, name, record);
 	if (!(record->uid & HAS_UID))
 		return restore_unnamed(tenants, owner, TENANT_OF_SESSION, name, uid);
@@ -210,10 +236,7 @@ static int restore(struct tenants *tenants, const struct config *config, uint32_
 	int rc = state_get(state, STATE_OWNERS, owner, &found);
 
 	if (rc == 0 && found == STATE_IN_USE) {
-		rc = restore_record(tenants, config, owner, record);
-		if (!rc)
-			restore_quotas(tenants->by_owner[owner], record);
-		return rc;
+		return restore_record(tenants, config, owner, record);
 	}
 	if (rc == 0 && found == STATE_FREE && !holds_blocks(tenants, owner))
 		return 0;
@@ -222,7 +245,9 @@ static int restore(struct tenants *tenants, const struct config *config, uint32_
 	if (!holds_blocks(tenants, owner))
 		return 0;
 	state_put(state, STATE_OWNERS, owner,
-		  &(struct state_owner){.origin = TENANT_OF_SESSION, .uid = (uid_t)-1},
+		  &(struct state_owner){.origin = TENANT_OF_SESSION,
+					.uid = (uid_t)-1,
+					.tenant_state = (uint64_t)TENANT_OF_SESSION << 32},
 		  STATE_IN_USE);
 	snprintf(name, sizeof(name), "lost:%u", owner);
 	return restore_unnamed(tenants, owner, TENANT_OF_SESSION, name, (uid_t)-1);
@@ -233,9 +258,28 @@ int tenant_record_restore(struct tenants *tenants, const struct config *config)
 	int rc = 0;
 
 	for (uint32_t owner = 1; owner < HP_TENANTS_MAX && !rc; owner++) {
+		const struct tenant *tenant;
+
 		rc = restore(tenants, config, owner);
-		if (!rc && tenants->by_owner[owner])
+		tenant = tenants->by_owner[owner];
+		if (rc || !tenant)
+			continue;
+		if (tenant_is_live(tenant))
 			pool_owner_idle(tenants->pool, owner, true);
+		else
+			pool_owner_gone(tenants->pool, owner);
 	}
 	return rc;
+}
+
+void tenant_record_restore_quotas(struct tenants *tenants)
+{
+	for (uint32_t owner = 1; owner < HP_TENANTS_MAX; owner++) {
+		struct tenant *tenant = tenants->by_owner[owner];
+
+		if (!tenant || !tenant_is_live(tenant))
+			continue;
+		restore_quotas(tenant, record_of(tenant));
+		tenant_record_update(tenant);
+	}
 }

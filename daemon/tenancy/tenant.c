@@ -529,6 +529,8 @@ int tenants_new(struct tenants **ret, const struct config *config, struct pool *
 	for (size_t i = 0; i < config->nr_tenants && !rc; i++)
 		if (!is_there(tenants, &config->tenants[i]))
 			rc = tenant_add_configured(tenants, config, &config->tenants[i], 0);
+	if (!rc && state_is_adopted(pool_state(pool)))
+		tenant_record_restore_quotas(tenants);
 	if (rc) {
 		tenants_free(tenants);
 		return rc;
