@@ -73,6 +73,11 @@ int handle_leave(struct hugepool *pool, int r)
 	return r;
 }
 
+int handle_check_size(size_t size)
+{
+	return size < sizeof(size) || size > STRUCT_BYTES_MAX ? -EINVAL : 0;
+}
+
 int handle_take_struct(void *ret, size_t size, size_t first, const void *theirs)
 {
 	size_t n;
@@ -234,7 +239,7 @@ int hugepool_get_error(struct hugepool *pool, struct hugepool_error *ret)
 	size_t size = ret->size;
 	int r;
 
-	if (size < sizeof(size) || size > STRUCT_BYTES_MAX)
+	if (handle_check_size(size) < 0)
 		return -EINVAL;
 	r = handle_enter(pool);
 	if (r < 0)

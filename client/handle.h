@@ -57,6 +57,9 @@ int handle_enter(struct hugepool *pool);
 /* Lets go of it. Return: r. */
 int handle_leave(struct hugepool *pool, int r);
 
+/* The size of a struct that we are to fill. Return: 0, or -EINVAL if it is none. */
+int handle_check_size(size_t size);
+
 /*
  * Copies a struct of the caller's, which begins with its size. first: the size of its first
  * version; what later ones have added and he does not have is 0. What we do not know of, because

@@ -19,17 +19,18 @@
 
 /* Those that cannot be called without a daemon: that they are there is all that counts. */
 static void (*const volatile functions[])(void) = {
-	(void (*)(void))hugepool_alloc,		(void (*)(void))hugepool_alloc_bulk,
-	(void (*)(void))hugepool_free,		(void (*)(void))hugepool_free_bulk,
-	(void (*)(void))hugepool_share,		(void (*)(void))hugepool_attach,
-	(void (*)(void))hugepool_detach,	(void (*)(void))hugepool_range_fd,
-	(void (*)(void))hugepool_get_error,	(void (*)(void))hugepool_free_part,
-	(void (*)(void))hugepool_set_callbacks, (void (*)(void))hugepool_get_fd,
-	(void (*)(void))hugepool_dispatch,	(void (*)(void))hugepool_alloc_async,
-	(void (*)(void))hugepool_free_async,	(void (*)(void))hugepool_cancel,
-	(void (*)(void))hugepool_cache_new,	(void (*)(void))hugepool_cache_alloc,
-	(void (*)(void))hugepool_cache_release, (void (*)(void))hugepool_cache_fill,
-	(void (*)(void))hugepool_cache_flush,
+	(void (*)(void))hugepool_alloc,		(void (*)(void))hugepool_alloc_async,
+	(void (*)(void))hugepool_alloc_bulk,	(void (*)(void))hugepool_attach,
+	(void (*)(void))hugepool_cache_alloc,	(void (*)(void))hugepool_cache_fill,
+	(void (*)(void))hugepool_cache_flush,	(void (*)(void))hugepool_cache_new,
+	(void (*)(void))hugepool_cache_release, (void (*)(void))hugepool_cancel,
+	(void (*)(void))hugepool_detach,	(void (*)(void))hugepool_dispatch,
+	(void (*)(void))hugepool_free,		(void (*)(void))hugepool_free_async,
+	(void (*)(void))hugepool_free_bulk,	(void (*)(void))hugepool_free_part,
+	(void (*)(void))hugepool_get_error,	(void (*)(void))hugepool_get_fd,
+	(void (*)(void))hugepool_range_fd,	(void (*)(void))hugepool_set_callbacks,
+	(void (*)(void))hugepool_share,		(void (*)(void))hugepool_stats,
+	(void (*)(void))hugepool_zone_stats,
 };
 
 int main(void)

@@ -277,6 +277,43 @@ hugepool_attach(struct hugepool *pool, const char *name,
  */
 HUGEPOOL_PUBLIC int hugepool_detach(struct hugepool *pool, const struct hugepool_range *range);
 
+/* --- figures ----------------------------------------------------------------------------------- */
+
+/* What a handle has. */
+struct hugepool_stats {
+	size_t size;
+	size_t zones;	      /* that this tenant may use */
+	uint64_t ranges;      /* held, those of caches included */
+	uint64_t bytes;	      /* of them */
+	uint64_t block_bytes; /* of the pageblocks that are mapped: what they are charged as */
+	size_t pending;	      /* requests whose functions have not been called yet */
+};
+
+/* What a zone has, for this tenant. */
+struct hugepool_zone_stats {
+	size_t size;
+	char name[65];
+	int node; /* NUMA node, -1: any */
+	uint64_t page_size, block_size;
+	uint64_t total_bytes;
+	uint64_t free_bytes;	  /* leased by nobody */
+	uint64_t leasable_bytes;  /* what this tenant could get */
+	uint64_t largest_bytes;	  /* the longest range of it */
+	uint64_t limit_bytes;	  /* of this tenant */
+	uint64_t guarantee_bytes; /* likewise: it can always get as much */
+	uint64_t charged_bytes;	  /* likewise: the pageblocks it has, used or not */
+};
+
+/* Both: ret->size must be set. The first asks nobody. Thread-safe. Errors: -EINVAL. */
+HUGEPOOL_PUBLIC int hugepool_stats(struct hugepool *pool, struct hugepool_stats *ret);
+
+/*
+ * Asks the daemon for the zone of this index, from 0 to one less than hugepool_stats() says. Errors:
+ * -ENODEV (there is none), -EINVAL, -ECONNRESET and the like.
+ */
+HUGEPOOL_PUBLIC int hugepool_zone_stats(struct hugepool *pool, size_t index,
+					struct hugepool_zone_stats *ret);
+
 /* --- caches ------------------------------------------------------------------------------------ */
 
 /* Ranges that one cache can keep. */
