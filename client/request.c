@@ -277,6 +277,27 @@ static int await(struct hugepool *pool, uint16_t tag, struct hp_frame *ret)
 	}
 }
 
+/*
+ * The daemon has hung up before we said anything. If it told why, that can still be read. Return: what
+ * it said, or -ECONNRESET.
+ */
+static int read_last_word(struct hugepool *pool)
+{
+	struct hp_frame frame;
+	int r = 0;
+
+	pool->connection.broken = 0;
+	while (r == 0) {
+		r = connection_receive_nowait(&pool->connection, &frame);
+		if (r == 0 && frame.tag == 0)
+			r = handle_unasked(pool, &frame);
+		else if (r < 0)
+			r = -ECONNRESET;
+	}
+	connection_break(&pool->connection, -ECONNRESET);
+	return r == -ECONNRESET || r == -EPROTO ? request_fail_broken(pool, -ECONNRESET) : r;
+}
+
 int request_exchange_waiting(struct hugepool *pool, uint8_t type, const ProtobufCMessage *message,
 			     uint32_t wait_ms, uint8_t reply_type, const ProtobufCMessage **ret)
 {
@@ -290,7 +311,7 @@ int request_exchange_waiting(struct hugepool *pool, uint8_t type, const Protobuf
 	connection_begin(&pool->connection, wait_ms);
 	r = connection_send(&pool->connection, type, tag, message);
 	if (r < 0)
-		return request_fail_broken(pool, r);
+		return r == -ECONNRESET ? read_last_word(pool) : request_fail_broken(pool, r);
 	pool->asking = reply_type == TYPE(GRANT);
 	r = await(pool, tag, &frame);
 	pool->asking = false;

@@ -368,6 +368,33 @@ static void test_garbage(void **state)
 	}
 }
 
+static bool turn_away(struct fake *fake, const struct hp_frame *frame)
+{
+	fake_answer(fake, frame);
+	fake_error(fake, 0, CODE(TOO_MANY));
+	shutdown(fake->session, SHUT_RDWR);
+	fake->counter = 1;
+	return true;
+}
+
+/* It has hung up before it is asked: nothing can be sent, but why can be read. */
+static void test_turned_away(void **state)
+{
+	const struct timespec pause = {.tv_nsec = 1000000};
+	struct fixture *f = *state;
+	struct hugepool *pool = open_pool(f, 0, 0);
+	struct hugepool_request request = request_of(f, 1, 0);
+	struct hugepool_range range;
+
+	f->fake.hook = turn_away;
+	assert_int_equal(hugepool_alloc(pool, &request, &range), 0);
+	for (int i = 0; i < 10000 && !f->fake.counter; i++)
+		nanosleep(&pause, NULL);
+	assert_int_equal(hugepool_alloc(pool, &request, &range), -EUSERS);
+	assert_string_equal(error_of(pool).message, "a reason?with a control character");
+	assert_int_equal(hugepool_alloc(pool, &request, &range), -ECONNRESET);
+}
+
 /* An error that answers nothing is a daemon's last word. */
 static bool last_word(struct fake *fake, const struct hp_frame *frame)
 {
@@ -756,6 +783,7 @@ static void test_sent_twice(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		FIXTURE_TEST(test_turned_away),
 		FIXTURE_TEST(test_bad_zones),
 		FIXTURE_TEST(test_refused_hello),
 		FIXTURE_TEST(test_nobody_accepts),
