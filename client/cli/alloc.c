@@ -35,6 +35,9 @@ static int print_text(const struct cli *cli, const struct hugepool_range *ranges
 		       cli_size(size, ranges[i].bytes), ranges[i].address, zone_name(cli, &wire),
 		       wire.page, wire.pages, cli_size(page_size, ranges[i].page_size));
 	}
+	if (cli->shared)
+		printf("shared as %s, to read%s\n", cli->shared,
+		       cli->read_only ? " only" : " and write");
 	return fflush(stdout) ? -errno : 0;
 }
 
@@ -58,6 +61,11 @@ static int print_json(const struct cli *cli, const struct hugepool_range *ranges
 	for (size_t i = 0; i < n; i++)
 		if (json_array_append_new(array, json_range(cli, &ranges[i])) < 0)
 			return json_decref(array), -ENOMEM;
+	if (cli->shared)
+		return cli_print_json(json_pack("{s:o, s:s, s:b}", "ranges", array, "name",
+						cli->shared, "read_only", cli->read_only))
+			       ? -EIO
+			       : 0;
 	return cli_print_json(json_pack("{s:o}", "ranges", array)) ? -EIO : 0;
 }
 
@@ -124,7 +132,7 @@ static int block_signals(void)
 	return fd < 0 ? -errno : fd;
 }
 
-static int tell_and_hold(struct cli *cli, const struct hugepool_range *ranges)
+int cli_tell_and_hold(struct cli *cli, const struct hugepool_range *ranges)
 {
 	int signals = block_signals(), r;
 
@@ -137,20 +145,24 @@ static int tell_and_hold(struct cli *cli, const struct hugepool_range *ranges)
 	return r;
 }
 
-int verb_alloc(struct cli *cli)
+int cli_take(struct cli *cli, unsigned flags, struct hugepool_range *ret)
 {
 	struct hugepool_request request = HUGEPOOL_REQUEST_INIT;
-	struct hugepool_range ranges[HP_RANGES_MAX];
-	int r;
 
 	request.bytes = cli->bytes;
 	request.zone = cli->zone;
 	request.page_size = cli->page_bytes;
 	request.alignment = cli->alignment;
-	request.flags = (cli->zero ? HUGEPOOL_ZERO : 0) | (cli->exclusive ? HUGEPOOL_EXCLUSIVE : 0);
+	request.flags = flags | (cli->zero ? HUGEPOOL_ZERO : 0);
+	return take(cli, &request, ret);
+}
 
-	r = take(cli, &request, ranges);
+int verb_alloc(struct cli *cli)
+{
+	struct hugepool_range ranges[HP_RANGES_MAX];
+	int r = cli_take(cli, cli->exclusive ? HUGEPOOL_EXCLUSIVE : 0, ranges);
+
 	if (r == 0)
-		r = tell_and_hold(cli, ranges);
+		r = cli_tell_and_hold(cli, ranges);
 	return r < 0 ? cli_fail(cli, r) : 0;
 }

@@ -33,6 +33,9 @@ enum {
 	OPT_GRACE = 1 << 12,
 	OPT_USER = 1 << 13,
 	OPT_ANY_USER = 1 << 14,
+	OPT_READ_ONLY = 1 << 15,
+	OPT_TENANT = 1 << 16,
+	OPT_FOR = 1 << 17,
 };
 #define CLI_AMOUNTS_MAX (2 * HP_ZONES_MAX) /* limits and guarantees of one call */
 #define OPT_QUERY	(OPT_SOCKET | OPT_ADMIN | OPT_JSON)
@@ -55,8 +58,11 @@ struct cli {
 	struct cli_amount amounts[CLI_AMOUNTS_MAX];
 	size_t nr_amounts;
 	uint64_t grace_ms;
-	const char *user; /* number or name */
-	bool any_user;
+	const char *user;  /* number or name */
+	const char *users; /* several, with commas; NULL: everybody */
+	bool any_user, read_only;
+	const char *tenant; /* name */
+	const char *shared; /* the name of the shared range that is held, or NULL */
 	struct hugepool *pool;
 	struct hugepool_error error; /* of the last failure */
 };
@@ -82,6 +88,9 @@ int verb_tenants(struct cli *cli);
 int verb_sessions(struct cli *cli);
 int verb_leases(struct cli *cli);
 int verb_alloc(struct cli *cli);
+int verb_share(struct cli *cli);
+int verb_share_check(struct cli *cli, int given);
+int verb_attach(struct cli *cli);
 int verb_check(struct cli *cli);
 int verb_flush(struct cli *cli);
 int verb_tenant(struct cli *cli);
@@ -91,6 +100,17 @@ int verb_reload(struct cli *cli);
 
 int cli_usage_error(const char *format, ...)
 	__attribute__((format(printf, 1, 2))); /* Return: EXIT_USAGE */
+
+/* --- alloc.c ---------------------------------------------------------------------------------- */
+
+/*
+ * Takes cli->count ranges of cli->bytes with the options of alloc, and these flags of a request. Says
+ * what it waits for. Return: 0 or -errno, with cli->error.
+ */
+int cli_take(struct cli *cli, unsigned flags, struct hugepool_range *ret);
+
+/* Tells what is held and holds it until interrupted. Return: 0 or -errno, with cli->error. */
+int cli_tell_and_hold(struct cli *cli, const struct hugepool_range *ranges);
 
 /* --- query.c ---------------------------------------------------------------------------------- */
 

@@ -13,10 +13,30 @@ static const Hugepool__V1__Zone *find_zone(const struct cli_zones *zones, uint8_
 	return NULL;
 }
 
+/* A shared range has as many holders as are attached to it. */
+static const char *holder(char buffer[24], const Hugepool__V1__Lease *lease)
+{
+	if (lease->shared)
+		return "shared";
+	(void)snprintf(buffer, 24, "%" PRIu64, lease->session);
+	return buffer;
+}
+
+static void print_shared(const Hugepool__V1__Lease *lease)
+{
+	char name[CLI_TEXT_MAX];
+
+	if (lease->share.len)
+		printf("  as %s", cli_text(name, lease->share));
+	else
+		printf("  not published");
+	printf(", %u attached, %u of them to read only", lease->attachments, lease->readers);
+}
+
 static int print(void *userdata, const Hugepool__V1__Zone *unused,
 		 const Hugepool__V1__ListReply *reply)
 {
-	char name[CLI_TEXT_MAX], age[CLI_AGE_MAX], size[CLI_SIZE_MAX];
+	char name[CLI_TEXT_MAX], age[CLI_AGE_MAX], size[CLI_SIZE_MAX], session[24];
 
 	(void)unused;
 	for (size_t i = 0; i < reply->n_leases; i++) {
@@ -28,11 +48,14 @@ static int print(void *userdata, const Hugepool__V1__Zone *unused,
 		    hp_wire_get_range(lease->range, &range) < 0)
 			continue;
 		zone = find_zone(userdata, range.zone);
-		printf("%-12s %10u %8u %10s %10u %7" PRIu64 "  %s%s\n",
+		printf("%-12s %10u %8u %10s %10u %7s  %s%s",
 		       zone ? cli_text(name, zone->name) : "?", range.page, range.pages,
 		       cli_size(size, range.pages * (zone ? zone->page_size : 0)), range.generation,
-		       lease->session, cli_age(age, lease->age_ms),
+		       holder(session, lease), cli_age(age, lease->age_ms),
 		       lease->revoked ? "  revoked" : "");
+		if (lease->shared)
+			print_shared(lease);
+		putchar('\n');
 	}
 	return 0;
 }

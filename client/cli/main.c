@@ -38,6 +38,12 @@ static const struct verb verbs[] = {
 	 OPT_SOCKET | OPT_JSON | OPT_ZONE | OPT_PAGE_SIZE | OPT_ALIGN | OPT_COUNT | OPT_ZERO |
 		 OPT_EXCLUSIVE | OPT_WAIT,
 	 false, verb_alloc, NULL},
+	{"share", "take memory, publish it, hold it until interrupted", "SIZE NAME", 2, 2,
+	 OPT_SOCKET | OPT_JSON | OPT_ZONE | OPT_PAGE_SIZE | OPT_ALIGN | OPT_ZERO | OPT_WAIT |
+		 OPT_FOR | OPT_READ_ONLY,
+	 false, verb_share, verb_share_check},
+	{"attach", "have what was published, hold it until interrupted", "NAME", 1, 1,
+	 OPT_SOCKET | OPT_JSON | OPT_TENANT | OPT_READ_ONLY, false, verb_attach, NULL},
 	{"tenant", "make a tenant and its socket; end one with all it holds", "create|delete NAME",
 	 2, 2, OPT_ADMIN_VERB | OPT_LIMIT | OPT_GUARANTEE | OPT_USER | OPT_ANY_USER | OPT_GRACE,
 	 true, verb_tenant, verb_tenant_check},
@@ -68,6 +74,9 @@ static const struct {
 	{OPT_GUARANTEE, "guarantee", "[ZONE=]N", "always obtainable: likewise"},
 	{OPT_USER, "user", "USER", "who may use the tenant's socket; otherwise you"},
 	{OPT_ANY_USER, "any-user", NULL, "whoever can reach it may"},
+	{OPT_FOR, "for", "USERS", "who may attach besides you, with commas; otherwise everybody"},
+	{OPT_READ_ONLY, "read-only", NULL, "share: nobody may attach to write; attach: to read"},
+	{OPT_TENANT, "tenant", "NAME", "that has published it"},
 	{OPT_GRACE, "grace", "TIME", "before its sessions are ended; otherwise 30s"},
 };
 
@@ -178,6 +187,15 @@ static int take_option(struct cli *cli, int bit, const char *value)
 		return 0;
 	case OPT_ANY_USER:
 		cli->any_user = true;
+		return 0;
+	case OPT_FOR:
+		cli->users = value;
+		return 0;
+	case OPT_READ_ONLY:
+		cli->read_only = true;
+		return 0;
+	case OPT_TENANT:
+		cli->tenant = value;
 		return 0;
 	case OPT_ZERO:
 		cli->zero = true;

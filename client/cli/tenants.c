@@ -31,9 +31,9 @@ static int print(void *userdata, const Hugepool__V1__Zone *unused,
 		for (size_t z = 0; z < zones->nr; z++) {
 			uint64_t block = zones->zones[z].block_size;
 
-			printf("%-12s %6s %8u  %-12s %10s %10s %10s %10s\n",
+			printf("%-12s %6s %8u %6u  %-12s %10s %10s %10s %10s\n",
 			       t->name.len ? cli_text(name, t->name) : "?", user(uid, t->uid),
-			       t->sessions, cli_text(zone, zones->zones[z].name),
+			       t->sessions, t->shares, cli_text(zone, zones->zones[z].name),
 			       cli_size(sizes[0], at(t->held_blocks, t->n_held_blocks, z) * block),
 			       cli_size(sizes[1], at(t->leased_pages, t->n_leased_pages, z) *
 							  zones->zones[z].page_size),
@@ -55,7 +55,7 @@ int verb_tenants(struct cli *cli)
 	if (r < 0)
 		return cli_fail(cli, r);
 	if (!cli->json)
-		printf("%-12s %6s %8s  %-12s %10s %10s %10s %10s\n", "TENANT", "UID", "SESSIONS",
-		       "ZONE", "HELD", "LEASED", "LIMIT", "GUARANTEE");
+		printf("%-12s %6s %8s %6s  %-12s %10s %10s %10s %10s\n", "TENANT", "UID",
+		       "SESSIONS", "SHARES", "ZONE", "HELD", "LEASED", "LIMIT", "GUARANTEE");
 	return cli_show_list(cli, &list, &zones);
 }

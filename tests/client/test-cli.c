@@ -221,7 +221,7 @@ static void list_sessions(Hugepool__V1__ListReply *reply)
 
 static void list_leases(Hugepool__V1__ListReply *reply)
 {
-	static Hugepool__V1__Lease lease, *row = &lease;
+	static Hugepool__V1__Lease lease, shared, *rows[] = {&lease, &shared};
 	static uint64_t words[HP_WIRE_RANGE_WORDS];
 
 	lease = (Hugepool__V1__Lease)HUGEPOOL__V1__LEASE__INIT;
@@ -232,8 +232,15 @@ static void list_leases(Hugepool__V1__ListReply *reply)
 	lease.range = words;
 	lease.session = 42;
 	lease.revoked = true;
-	reply->n_leases = 1;
-	reply->leases = &row;
+	shared = (Hugepool__V1__Lease)HUGEPOOL__V1__LEASE__INIT;
+	shared.n_range = HP_WIRE_RANGE_WORDS;
+	shared.range = words;
+	shared.shared = true;
+	shared.share = text("tables\033");
+	shared.attachments = 3;
+	shared.readers = 2;
+	reply->n_leases = 2;
+	reply->leases = rows;
 }
 
 static void list_caches(Hugepool__V1__ListReply *reply)
@@ -341,6 +348,18 @@ static void test_usage(void **state)
 		{"alloc", "2M", "--wait", "3d"},
 		{"alloc", "2M", "--wait", "25h"},
 		{"alloc", "2M", "--wait", "-1"},
+		{"alloc", "2M", "--read-only"},
+		{"share", "2M"},
+		{"share", "2M", "name", "more"},
+		{"share", "name", "2M"},
+		{"share", "2M", "name", "--for", "nobody-of-that-name"},
+		{"share", "2M", "name", "--for",
+		 "0,"
+		 "4294967295"},
+		{"share", "2M", "name", "--for", ","},
+		{"share", "2M", "name", "--count", "2"},
+		{"attach"},
+		{"attach", "name", "--for", "0"},
 		{"zones", "--wait", "3s"},
 	};
 	struct fixture *f = *state;
@@ -361,9 +380,10 @@ static void test_usage(void **state)
 
 static void test_help(void **state)
 {
-	static const char *const verbs[] = {
-		"status", "zones", "buddyinfo", "blocks", "caches",   "tenants", "sessions",
-		"leases", "alloc", "check",	"flush",  "--socket", "--json",	 "HUGEPOOL_SOCKET"};
+	static const char *const verbs[] = {"status", "zones",	  "buddyinfo", "blocks",
+					    "caches", "tenants",  "sessions",  "leases",
+					    "alloc",  "share",	  "attach",    "check",
+					    "flush",  "--socket", "--json",    "HUGEPOOL_SOCKET"};
 	struct fixture *f = *state;
 	struct run *run = RUN(f, "--help");
 
@@ -500,7 +520,7 @@ static void test_lists(void **state)
 		{"caches", "small             0  database         17      0     63     123456 ",
 		 "hits", "123456"},
 		{"tenants",
-		 "database        999        0  small             4 MiB    192 KiB      8 "
+		 "database        999        0      0  small             4 MiB    192 KiB      8 "
 		 "MiB          0\n",
 		 "held_blocks", "[4,2]"},
 		{"sessions",
@@ -511,6 +531,9 @@ static void test_lists(void **state)
 		 "small                12        4    256 KiB          9      42  0 ms  "
 		 "revoked\n",
 		 "range", "[{\"zone\":7,\"page\":12,\"pages\":4,\"generation\":9}]"},
+		{"leases",
+		 "256 KiB          9  shared  0 ms  as tables?, 3 attached, 2 of them to read only\n",
+		 "session", "42"},
 	};
 	struct fixture *f = *state;
 
