@@ -9,9 +9,11 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/tenancy/tenant-internal.h"
 #include "tests/daemon/rig.h"
 
 static int setup(void **state)
@@ -137,6 +140,204 @@ static void test_too_many_tenants(void **state)
 		if (i != 17)
 			tenants_leave(rig->net.tenants, tenants[i]);
 	assert_int_equal(tenants_count(rig->net.tenants), 1);
+}
+
+/* --- what an admin changes -------------------------------------------------------------------- */
+
+static const struct tenant_change nothing[HP_ZONES_MAX];
+
+static struct tenant *make(struct rig *rig, const char *name)
+{
+	char why[TENANT_WHY_MAX];
+	struct tenant *tenant;
+
+	if (tenants_make(rig->net.tenants, name, 5, false, nothing, &tenant, why))
+		fail_msg("%s: %s", name, why);
+	return tenant;
+}
+
+static void test_made_and_deleted(void **state)
+{
+	struct rig *rig = *state;
+	struct tenants *tenants = rig->net.tenants;
+	struct tenant *tenant = make(rig, "made"), *same;
+	struct tenant_record record;
+	char why[TENANT_WHY_MAX];
+
+	tenant_get_record(tenant, &record);
+	assert_string_equal(record.name, "made");
+	assert_int_equal(record.origin, TENANT_MADE);
+	assert_int_equal(record.quota[0].limit_blocks, 5); /* as in [default] */
+	assert_int_equal(record.owner, tenant->owner);
+	assert_int_equal(tenants_make(tenants, "made", 5, false, nothing, &same, why), -EEXIST);
+	assert_int_equal(tenants_make(tenants, "named", 5, false, nothing, &same, why), -EEXIST);
+	assert_int_equal(tenants_make(tenants, "uid:9", 5, false, nothing, &same, why), -EINVAL);
+	assert_int_equal(tenants_make(tenants, "", 5, false, nothing, &same, why), -EINVAL);
+
+	/* over its socket as its user; that user by himself is somebody else */
+	assert_int_equal(tenants_enter_own(tenants, tenant, 6), TENANT_NOT_FOR_USER);
+	assert_int_equal(tenants_enter_own(tenants, tenant, 5), 0);
+	same = enter(rig, 5);
+	assert_ptr_not_equal(same, tenant);
+	tenants_leave(tenants, same);
+
+	assert_int_equal(tenants_delete(tenants, "named", 5, &same, why), -EPERM);
+	assert_non_null(strstr(why, "reload"));
+	assert_int_equal(tenants_delete(tenants, "nobody", 6, &same, why), -ENOENT);
+	assert_int_equal(tenants_delete(tenants, "made", 4, &same, why), 0);
+	assert_ptr_equal(same, tenant);
+	assert_int_equal(tenants_enter_own(tenants, tenant, 5), TENANT_LEAVES);
+	assert_int_equal(tenants_delete(tenants, "made", 4, &same, why), -EBUSY);
+	assert_int_equal(tenants_make(tenants, "made", 5, false, nothing, &same, why), -EBUSY);
+	assert_null(tenants_find(tenants, "made", 4));
+	tenants_end(tenants, tenant);
+	tenants_forget(tenants, tenant);
+	assert_int_equal(tenants_count(tenants), 2); /* it has a connection still */
+	tenants_leave(tenants, tenant);
+	assert_int_equal(tenants_count(tenants), 1);
+	tenants_forget(tenants, make(rig, "made"));
+}
+
+static void test_too_many_made(void **state)
+{
+	struct rig *rig = *state;
+	struct tenant *made[HP_TENANTS_MADE_MAX], *one_more;
+	char name[32], why[TENANT_WHY_MAX];
+
+	for (int i = 0; i < HP_TENANTS_MADE_MAX; i++) {
+		snprintf(name, sizeof(name), "t%d", i);
+		made[i] = make(rig, name);
+	}
+	assert_int_equal(tenants_make(rig->net.tenants, "more", 5, false, nothing, &one_more, why),
+			 -ENOSPC);
+	assert_non_null(strstr(why, "256"));
+	for (int i = 0; i < HP_TENANTS_MADE_MAX; i++)
+		tenants_forget(rig->net.tenants, made[i]);
+	assert_int_equal(tenants_count(rig->net.tenants), 1);
+}
+
+static int set(struct rig *rig, const char *name, int limit, int guarantee,
+	       char why[TENANT_WHY_MAX])
+{
+	struct tenant_change change = {
+		.set_limit = limit >= 0,
+		.set_guarantee = guarantee >= 0,
+		.quota = {(uint32_t)limit, (uint32_t)guarantee},
+	};
+
+	return tenants_set_quota(rig->net.tenants, name, strlen(name), pool_zone(rig->net.pool, 0),
+				 &change, why);
+}
+
+static void test_refused_quotas(void **state)
+{
+	struct rig *rig = *state;
+	struct tenant *made = make(rig, "made");
+	struct tenant_record record;
+	char why[TENANT_WHY_MAX];
+
+	assert_int_equal(set(rig, "named", 17, -1, why), -EINVAL);
+	assert_non_null(strstr(why, "17 blocks"));
+	assert_int_equal(set(rig, "named", 1, -1, why), -EINVAL);
+	assert_non_null(strstr(why, "guarantee of 2"));
+	assert_int_equal(set(rig, "named", 16, 17, why), -EINVAL);
+	assert_int_equal(set(rig, "uid:3", 1, -1, why), -ENOENT);
+	/* the sum: 14 and 2 are the zone, 15 and 2 are not */
+	assert_int_equal(set(rig, "made", 16, 15, why), -EDQUOT);
+	assert_non_null(strstr(why, "15 blocks guaranteed to made and 2 to others add up to 17"));
+	tenant_get_record(made, &record);
+	assert_int_equal(record.quota[0].limit_blocks, 5); /* none of it has happened */
+	assert_int_equal(set(rig, "made", 16, 14, why), 0);
+	tenants_forget(rig->net.tenants, made);
+	assert_int_equal(set(rig, "named", 16, 16, why), 0);
+}
+
+/* Below what is held, and back under it. */
+static void test_lowered_limit(void **state)
+{
+	struct rig *rig = *state;
+	struct tenant *named = enter(rig, 7);
+	struct pool_zone *zone = pool_zone(rig->net.pool, 0);
+	struct hp_request request = {.owner = named->owner, .slot = 1, .pages = 1};
+	struct hp_grant grants[2 * RIG_SMALL_BLOCK_PAGES];
+	struct tenant_record record;
+	char why[TENANT_WHY_MAX];
+	size_t n = 0;
+
+	while (n < 2 * RIG_SMALL_BLOCK_PAGES)
+		assert_int_equal(hp_zone_alloc(zone->zone, NULL, &request, &grants[n++]), 0);
+	assert_false(tenant_is_over_limit(named, zone));
+	assert_int_equal(set(rig, "named", 1, 1, why), 0);
+	tenant_get_record(named, &record);
+	assert_int_equal(record.set_zones, 1);
+	assert_int_equal(record.quota[0].limit_blocks, 1);
+	assert_true(tenant_is_over_limit(named, zone));
+	assert_true(tenant_is_over_limit(named, zone)); /* asking changes nothing */
+	while (n)
+		assert_int_equal(hp_zone_free(zone->zone, NULL, 1, &grants[--n].range), 0);
+	pool_poke(rig->net.pool);
+	for (int i = 0; i < 4000 && tenant_is_over_limit(named, zone); i++)
+		poll(NULL, 0, 5);
+	assert_false(tenant_is_over_limit(named, zone));
+	assert_int_equal(named->over_limit, 0); /* from now on it costs nothing to ask */
+	tenants_leave(rig->net.tenants, named);
+}
+
+/* Every connection is a tenant of its own, but for users with a name. */
+static void test_policy_session(void **state)
+{
+	struct rig_options options = {.config = "[daemon]\npolicy = session\n" RIG_CONFIG
+						"[tenant named]\nuid = 7\n"
+						"[default]\nsessions = 2\n"};
+	struct rig *rig = rig_new(&options);
+	struct tenant *one = enter(rig, 8), *two = enter(rig, 8), *more, *named = enter(rig, 7);
+	uint32_t owner = one->owner;
+
+	(void)state;
+	assert_ptr_not_equal(one, two);
+	assert_string_equal(one->name, "session:1");
+	assert_string_equal(two->name, "session:2");
+	assert_string_equal(named->name, "named");
+	assert_int_equal(tenants_enter(rig->net.tenants, 8, &more), TENANT_TOO_MANY_SESSIONS);
+	tenants_leave(rig->net.tenants, one);
+	more = enter(rig, 8);
+	assert_string_equal(more->name, "session:3");
+	assert_int_equal(more->owner, owner); /* the number comes again, the name does not */
+	tenants_leave(rig->net.tenants, more);
+	tenants_leave(rig->net.tenants, two);
+	tenants_leave(rig->net.tenants, named);
+	assert_int_equal(tenants_count(rig->net.tenants), 1);
+	rig_free(rig);
+}
+
+/* What the table of states does not allow ends the process. */
+static void test_forbidden_states(void **state)
+{
+	static const bool allowed[TENANT_STATES][TENANT_STATES] = {
+		[TENANT_LIVE] = {[TENANT_LEAVING] = true},
+		[TENANT_LEAVING] = {[TENANT_ENDING] = true},
+	};
+	struct rig *rig = *state;
+	struct tenant *tenant = make(rig, "made");
+
+	for (enum tenant_state from = TENANT_LIVE; from < TENANT_STATES; from++) {
+		tenant->state = from;
+		for (enum tenant_state to = TENANT_LIVE; to < TENANT_STATES; to++) {
+			pid_t pid = fork();
+			int status;
+
+			assert_true(pid >= 0);
+			if (pid == 0) {
+				signal(SIGABRT, SIG_DFL);
+				freopen("/dev/null", "w", stderr);
+				tenant_set_state(tenant, to);
+				_exit(0);
+			}
+			assert_int_equal(waitpid(pid, &status, 0), pid);
+			assert_int_equal(WIFEXITED(status), allowed[from][to]);
+		}
+	}
+	tenants_forget(rig->net.tenants, tenant);
 }
 
 /* --- slots ------------------------------------------------------------------------------------ */
@@ -304,6 +505,12 @@ int main(void)
 		TEST(sessions_of_a_tenant),
 		TEST(numbers_are_used_again),
 		TEST(too_many_tenants),
+		TEST(made_and_deleted),
+		TEST(too_many_made),
+		TEST(refused_quotas),
+		TEST(lowered_limit),
+		cmocka_unit_test(test_policy_session),
+		TEST(forbidden_states),
 		TEST(slots),
 		TEST(too_many_slots_of_a_tenant),
 		TEST(forbidden_transitions),
