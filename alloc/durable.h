@@ -103,64 +103,8 @@ static inline uint64_t hp_durable_load(const hp_word_t *word)
 	return __atomic_load_n((const uint64_t *)word, __ATOMIC_ACQUIRE);
 }
 
-/*
- * The same for a run of words. Two at a time where the compiler has vectors: processors with AVX
- * load and store 16 aligned bytes as one, and older ones their halves, and a word is all that has
- * to be whole. One by one for the hook, and for ThreadSanitizer, which has to see atomics.
- */
-#if defined(__x86_64__) && !defined(HP_DURABLE_HOOK) && !defined(__SANITIZE_THREAD__)
-#define HP_DURABLE_VECTOR 1
-typedef uint64_t hp_words_t __attribute__((vector_size(16), may_alias));
-#else
-#define HP_DURABLE_VECTOR 0
-#endif
-
-/* Are these n words all equal to want in the bits of mask? */
-static inline bool hp_durable_all(const hp_word_t *words, uint32_t n, uint64_t want, uint64_t mask)
-{
-	uint64_t differ = 0;
-	uint32_t i = 0;
-
-#if HP_DURABLE_VECTOR
-	hp_words_t wants = {want, want}, differs = {0};
-
-	if ((uintptr_t)words % sizeof(hp_words_t) && n != 0)
-		differ = hp_durable_load(&words[i++]) ^ want;
-	for (; i + 8 <= n; i += 8) {
-		const hp_words_t *pair = (const hp_words_t *)(const void *)&words[i];
-
-		differs |= (pair[0] ^ wants) | (pair[1] ^ wants) | (pair[2] ^ wants) |
-			   (pair[3] ^ wants);
-	}
-	differ |= differs[0] | differs[1];
-#endif
-	for (; i < n; i++)
-		differ |= hp_durable_load(&words[i]) ^ want;
-	return (differ & mask) == 0;
-}
+/* The same for a run of words: are these n words all equal to want in the bits of mask? */
+bool hp_durable_all(const hp_word_t *words, uint32_t n, uint64_t want, uint64_t mask);
 
 /* Keeps of each of n words the bits of mask: n stores, each a commit of its own, in any order. */
-static inline void hp_durable_keep(hp_word_t *words, uint32_t n, uint64_t mask)
-{
-	uint32_t i = 0;
-
-#if HP_DURABLE_VECTOR
-	hp_words_t masks = {mask, mask};
-
-	__atomic_thread_fence(__ATOMIC_RELEASE);
-	if ((uintptr_t)words % sizeof(hp_words_t) && n != 0) {
-		hp_durable_store(&words[0], hp_durable_load(&words[0]) & mask);
-		i = 1;
-	}
-	for (; i + 8 <= n; i += 8) {
-		hp_words_t *pair = (hp_words_t *)(void *)&words[i];
-
-		pair[0] &= masks;
-		pair[1] &= masks;
-		pair[2] &= masks;
-		pair[3] &= masks;
-	}
-#endif
-	for (; i < n; i++)
-		hp_durable_store(&words[i], hp_durable_load(&words[i]) & mask);
-}
+void hp_durable_keep(hp_word_t *words, uint32_t n, uint64_t mask);
