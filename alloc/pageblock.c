@@ -267,17 +267,28 @@ int hp_zone_isolate(struct hp_zone *zone, uint32_t block)
 	return r;
 }
 
-int hp_zone_quarantine(struct hp_zone *zone, uint32_t block)
+/* A block that holds nothing goes from one of these states to another, and stays whose it is. */
+static int change_state(struct hp_zone *zone, uint32_t block, unsigned from, enum hp_block_state to)
 {
 	struct hp_block_word word;
-	int r = lock_block(zone, block, TO(ISOLATED), &word);
+	int r = lock_block(zone, block, from, &word);
 
 	if (r)
 		return r;
-	word.state = HP_BLOCK_QUARANTINED;
+	word.state = to;
 	hp_pageblock_set(zone, block, word);
 	hp_zone_unlock(zone);
 	return 0;
+}
+
+int hp_zone_quarantine(struct hp_zone *zone, uint32_t block)
+{
+	return change_state(zone, block, TO(ISOLATED), HP_BLOCK_QUARANTINED);
+}
+
+int hp_zone_unlend(struct hp_zone *zone, uint32_t block)
+{
+	return change_state(zone, block, TO(LENT), HP_BLOCK_ISOLATED);
 }
 
 int hp_zone_offline(struct hp_zone *zone, uint32_t block)
@@ -372,19 +383,6 @@ int hp_zone_lend(struct hp_zone *zone, uint32_t owner, uint32_t *ret_block)
 	return r;
 }
 
-int hp_zone_unlend(struct hp_zone *zone, uint32_t block)
-{
-	struct hp_block_word word;
-	int r = lock_block(zone, block, TO(LENT), &word);
-
-	if (r)
-		return r;
-	word.state = HP_BLOCK_ISOLATED;
-	hp_pageblock_set(zone, block, word);
-	hp_zone_unlock(zone);
-	return 0;
-}
-
 /* --- taking a block away with its leases --- */
 
 /* Cuts the lease at head down to what lies outside [from, to). Returns its pages inside. */
@@ -437,8 +435,7 @@ int hp_zone_revoke_block(struct hp_zone *zone, uint32_t block, bool quarantine, 
 	hp_pfn_t from = hp_block_pfn(zone, block), to = hp_block_end(zone, block);
 	hp_pfn_t before = hp_lease_find(zone, from);
 
-	/* The block first. Then its leases, each with its old extent announced before it changes.
-	 */
+	/* The block first. Then its leases, each with its old extent announced before it changes. */
 	hp_pageblock_leave(zone, block, quarantine ? HP_BLOCK_QUARANTINED : HP_BLOCK_ISOLATED);
 	hp_pfn_t pfn = from;
 

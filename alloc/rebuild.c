@@ -215,8 +215,7 @@ static void cut_leases(struct rebuild *r)
 	}
 }
 
-/* Pages that leases cover, while there is no other use for the free bits: a set bit is not leased.
- */
+/* Pages that leases cover, as long as nothing else needs the free bits: a set bit is not leased. */
 static void mark_leases(struct rebuild *r)
 {
 	struct hp_zone *zone = r->zone;

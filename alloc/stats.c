@@ -84,8 +84,7 @@ void hp_zone_stats(struct hp_zone *zone, struct hp_zone_stats *ret)
 	hp_lock_release(&zone->registry);
 }
 
-/* Pages of the clean blocks that can be claimed; the short block at the end of a zone comes last.
- */
+/* Pages of the clean blocks that can be claimed; a zone's short block at the end comes last. */
 static uint32_t claimable_pages(struct hp_zone *zone, uint32_t claims)
 {
 	uint64_t pages = (uint64_t)claims << zone->config.pageblock_order;
@@ -94,71 +93,93 @@ static uint32_t claimable_pages(struct hp_zone *zone, uint32_t claims)
 	return (uint32_t)(pages < clean ? pages : clean);
 }
 
-void hp_zone_owner_stats(struct hp_zone *zone, uint32_t number, struct hp_owner_stats *ret)
+/* Counts the free chunks of an owner. Returns its free pages that are on no list. */
+static uint32_t count_chunks(const struct hp_zone *zone, uint32_t owner,
+			     uint32_t chunks[HP_MAX_ORDER + 1])
 {
-	const struct hp_owner *owner;
-	uint64_t cached, draining;
-	uint32_t claims, closed_free = 0;
+	uint32_t closed_free = 0;
 
-	*ret = (struct hp_owner_stats){0};
-	if (number >= zone->config.nr_owners)
-		return;
-	hp_lock_acquire(&zone->registry);
-	hp_zone_lock(zone);
-	owner = hp_owner_get(zone, number);
-	if (number == HP_OWNER_NONE) {
-		cached = draining = 0;
-		claims = zone->blocks_in[HP_BLOCK_CLEAN];
-		ret->blocks = ret->idle_blocks = claims;
-		ret->free_pages = (uint32_t)zone->pages_in[HP_BLOCK_CLEAN];
-		ret->leasable_pages = ret->free_pages;
-	} else {
-		cached_pages(zone, number, &cached, &draining);
-		claims = hp_account_claimable(zone, number);
-		ret->blocks = owner->blocks;
-		ret->idle_blocks = count_idle(zone, number);
-		ret->free_pages = owner->free_pages;
-		ret->pcp_pages = (uint32_t)cached;
-		ret->revoked_pages = owner->revoked_pages;
-	}
 	for (uint32_t a = 0; a < zone->nr_areas; a++) {
-		struct hp_area *area = &zone->areas[a];
+		const struct hp_area *area = &zone->areas[a];
 		unsigned k = zone->area_order;
 
-		if (area->owner != number || area->free == 0)
+		if (area->owner != owner || area->free == 0)
 			continue;
 		if (area->closed) {
 			closed_free += (uint32_t)__builtin_popcountll(area->free);
 			continue;
 		}
-		if (area->order != HP_ORDER_NONE && area->order >= k) {
-			ret->free_chunks[area->order]++;
-			continue;
-		}
 		if (area->order == HP_ORDER_NONE)
 			continue; /* inside a run */
+		if (area->order >= k) {
+			chunks[area->order]++;
+			continue;
+		}
 		for (uint64_t left = area->free, larger; k-- > 0;) {
 			larger = hp_bits_chunks(left, k);
-			ret->free_chunks[k] += (uint32_t)__builtin_popcountll(larger);
+			chunks[k] += (uint32_t)__builtin_popcountll(larger);
 			for (; larger; larger &= larger - 1)
 				left &= ~(hp_bits(1u << k) << __builtin_ctzll(larger));
 		}
 	}
-	if (number != HP_OWNER_NONE) {
-		uint32_t leased = 0;
+	return closed_free;
+}
 
-		for (uint32_t b = 0; b < zone->nr_blocks; b++) {
-			struct hp_block_word word = hp_block_get(zone, b);
+/* Pages of an owner's blocks that leases and revoked words cover. */
+static uint32_t count_leased(const struct hp_zone *zone, uint32_t owner)
+{
+	uint32_t n = 0;
 
-			if (word.owner == number &&
-			    (word.state == HP_BLOCK_LIVE || word.state == HP_BLOCK_FAILING))
-				leased += hp_lease_pages_in_block(zone, b);
-		}
-		ret->leased_pages = leased - owner->revoked_pages;
-		ret->leasable_pages = ret->free_pages - closed_free + ret->pcp_pages +
-				      claimable_pages(zone, claims);
+	for (uint32_t b = 0; b < zone->nr_blocks; b++) {
+		struct hp_block_word word = hp_block_get(zone, b);
+
+		if (word.owner == owner &&
+		    (word.state == HP_BLOCK_LIVE || word.state == HP_BLOCK_FAILING))
+			n += hp_lease_pages_in_block(zone, b);
 	}
+	return n;
+}
+
+static void clean_stats(struct hp_zone *zone, struct hp_owner_stats *ret)
+{
+	uint32_t blocks = zone->blocks_in[HP_BLOCK_CLEAN];
+
+	ret->blocks = ret->idle_blocks = blocks;
+	ret->free_pages = ret->leasable_pages = (uint32_t)zone->pages_in[HP_BLOCK_CLEAN];
+	count_chunks(zone, HP_OWNER_NONE, ret->free_chunks);
+	ret->largest_pages = hp_contig_largest(zone, HP_OWNER_NONE, blocks);
+}
+
+static void tenant_stats(struct hp_zone *zone, uint32_t number, struct hp_owner_stats *ret)
+{
+	const struct hp_owner *owner = hp_owner_get(zone, number);
+	uint32_t claims = hp_account_claimable(zone, number), closed_free;
+	uint64_t cached, draining;
+
+	cached_pages(zone, number, &cached, &draining);
+	closed_free = count_chunks(zone, number, ret->free_chunks);
+	ret->blocks = owner->blocks;
+	ret->idle_blocks = count_idle(zone, number);
+	ret->free_pages = owner->free_pages;
+	ret->pcp_pages = (uint32_t)cached;
+	ret->revoked_pages = owner->revoked_pages;
+	ret->leased_pages = count_leased(zone, number) - owner->revoked_pages;
+	ret->leasable_pages =
+		ret->free_pages - closed_free + ret->pcp_pages + claimable_pages(zone, claims);
 	ret->largest_pages = hp_contig_largest(zone, number, claims);
+}
+
+void hp_zone_owner_stats(struct hp_zone *zone, uint32_t number, struct hp_owner_stats *ret)
+{
+	*ret = (struct hp_owner_stats){0};
+	if (number >= zone->config.nr_owners)
+		return;
+	hp_lock_acquire(&zone->registry);
+	hp_zone_lock(zone);
+	if (number == HP_OWNER_NONE)
+		clean_stats(zone, ret);
+	else
+		tenant_stats(zone, number, ret);
 	hp_zone_unlock(zone);
 	hp_lock_release(&zone->registry);
 }
