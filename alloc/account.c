@@ -75,7 +75,9 @@ uint32_t hp_account_claimable(struct hp_zone *zone, uint32_t owner)
 
 uint32_t hp_account_limit(struct hp_zone *zone, uint32_t owner)
 {
-	return account_of(zone, owner)->limit;
+	uint32_t account = __atomic_load_n(&hp_owner_get(zone, owner)->account, __ATOMIC_RELAXED);
+
+	return __atomic_load_n(&hp_owner_get(zone, account)->limit, __ATOMIC_RELAXED);
 }
 
 void hp_zone_owner_set_account(struct hp_zone *zone, uint32_t number, uint32_t account)
@@ -126,7 +128,7 @@ int hp_zone_account_set_quota(struct hp_zone *zone, uint32_t number, uint32_t li
 	}
 	zone->guaranteed_blocks = (uint32_t)sum;
 	zone->unmet_blocks -= unmet(account);
-	account->limit = limit_blocks;
+	__atomic_store_n(&account->limit, limit_blocks, __ATOMIC_RELAXED);
 	account->guarantee = guarantee_blocks;
 	zone->unmet_blocks += unmet(account);
 	hp_zone_unlock(zone);

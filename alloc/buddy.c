@@ -22,7 +22,7 @@
 /* Areas looked at for one that is zero before a dirty one is taken. */
 #define ZERO_LOOKS 16u
 
-/* Entries that a drain looks ahead, to have their areas here when it comes to them. */
+/* Rows that a drain looks ahead, to have their areas here when it comes to them. */
 #define AHEAD 12u
 
 static void list_add(struct hp_zone *zone, struct hp_owner *owner, uint32_t a, unsigned order)
@@ -261,16 +261,18 @@ hp_pfn_t hp_buddy_take(struct hp_zone *zone, uint32_t number, unsigned order, bo
 	return hp_area_pfn(zone, a) + bit;
 }
 
-uint32_t hp_buddy_take_pages(struct hp_zone *zone, uint32_t number, uint32_t n, hp_entry_t *ret)
+uint32_t hp_buddy_take_pages(struct hp_zone *zone, uint32_t number, uint32_t n, struct hp_row *ret,
+			     uint32_t max, uint32_t *ret_pages)
 {
 	struct hp_owner *owner = hp_owner_get(zone, number);
-	uint32_t got = 0;
+	uint32_t got = 0, rows = 0;
 
-	while (got < n && owner->nonempty) {
+	while (got < n && rows < max && owner->nonempty) {
 		uint32_t a = owner->heads[__builtin_ctz(owner->nonempty)];
 		struct hp_area *area = &zone->areas[a];
 		unsigned run = area->order;
 		uint64_t bits = area->free;
+		uint32_t pages = (uint32_t)__builtin_popcountll(bits);
 
 		/* The next one, while we are busy with this one. */
 		if (area->next != HP_AREA_NONE)
@@ -280,26 +282,20 @@ uint32_t hp_buddy_take_pages(struct hp_zone *zone, uint32_t number, uint32_t n, 
 			run--;
 			list_add(zone, owner, a + (1u << (run - zone->area_order)), run);
 		}
-		/* All of it; or, of the one that is not used up, its smallest chunks first. */
-		if ((uint32_t)__builtin_popcountll(bits) > n - got) {
-			uint64_t some = 0;
-
-			for (uint32_t left = n - got; left > 0; left--)
-				some |= UINT64_C(1) << hp_bits_find(bits & ~some, 0);
-			bits = some;
+		/* All of it; or, of the one that is not used up, its smallest chunks. */
+		if (pages > n - got) {
+			pages = n - got;
+			bits = hp_bits_smallest(bits, pages);
 		}
-		uint64_t zero = area->zero & bits;
-
+		ret[rows++] =
+			(struct hp_row){bits, area->zero & bits, a, HP_ORDER_NONE, (uint8_t)pages};
+		got += pages;
 		take_bits(area, bits);
 		relist(zone, owner, a);
-		for (; bits != 0; bits &= bits - 1) {
-			unsigned bit = (unsigned)__builtin_ctzll(bits);
-
-			ret[got++] = hp_entry(hp_area_pfn(zone, a) + bit, 0, zero >> bit & 1);
-		}
 	}
 	count_taken(zone, owner, got);
-	return got;
+	*ret_pages = got;
+	return rows;
 }
 
 bool hp_buddy_take_range(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages)
@@ -378,22 +374,32 @@ static inline bool any_bad(const struct hp_zone *zone, uint32_t a, uint64_t bits
 	       (zone->nr_broken && (hp_page_bits(zone, zone->bad, a) & bits));
 }
 
-/* The pages of a chunk of which at least one failed its check. */
-static __attribute__((noinline)) void free_checked(struct hp_zone *zone, hp_pfn_t pfn,
-						   unsigned order, bool zero)
+/* Frees one of several pages of which at least one failed its check. */
+static void free_checked(struct hp_zone *zone, hp_pfn_t pfn, bool zero)
 {
-	for (hp_pfn_t end = pfn + (1u << order); pfn < end; pfn++) {
-		uint32_t a = hp_area_of(zone, pfn);
+	uint32_t a = hp_area_of(zone, pfn);
 
-		if (zone->areas[a].free >> (pfn - hp_area_pfn(zone, a)) & 1) {
-			/* Held as well as free: there is one page, and it goes to neither. */
-			hp_buddy_take_range(zone, pfn, 1);
-			hp_page_keep_out(zone, pfn, "freed while free");
-		} else if (hp_page_bit(zone->bad, pfn)) {
-			hp_page_keep_out(zone, pfn, "broken");
-		} else {
-			hp_buddy_free(zone, pfn, 0, zero);
-		}
+	if (zone->areas[a].free >> (pfn - hp_area_pfn(zone, a)) & 1) {
+		/* Held as well as free: there is one page, and it goes to neither. */
+		hp_buddy_take_range(zone, pfn, 1);
+		hp_page_keep_out(zone, pfn, "freed while free");
+	} else if (hp_page_bit(zone->bad, pfn)) {
+		hp_page_keep_out(zone, pfn, "broken");
+	} else {
+		hp_buddy_free(zone, pfn, 0, zero);
+	}
+}
+
+/* The pages of a row of which at least one failed its check. */
+static __attribute__((noinline)) void free_row_checked(struct hp_zone *zone,
+						       const struct hp_row *row)
+{
+	hp_pfn_t pfn = hp_area_pfn(zone, row->area);
+
+	for (uint64_t bits = row->bits; bits != 0; bits &= bits - 1) {
+		unsigned bit = (unsigned)__builtin_ctzll(bits);
+
+		free_checked(zone, pfn + bit, row->zero >> bit & 1);
 	}
 }
 
@@ -408,7 +414,8 @@ static void free_run(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool ze
 	for (uint32_t i = a; i < end; i++) {
 		closed |= zone->areas[i].closed;
 		if (__builtin_expect(any_bad(zone, i, full), 0)) {
-			free_checked(zone, pfn, order, zero);
+			for (hp_pfn_t end_pfn = pfn + (1u << order); pfn < end_pfn; pfn++)
+				free_checked(zone, pfn, zero);
 			return;
 		}
 	}
@@ -429,100 +436,60 @@ static void free_run(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool ze
 
 void hp_buddy_free(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool zero)
 {
-	hp_entry_t entry = hp_entry(pfn, order, zero);
+	struct hp_row row;
 
-	hp_buddy_free_entries(zone, zone->areas[hp_area_of(zone, pfn)].owner, &entry, 1);
-}
-
-/* Frees entry i and those after it in the same area, all smaller than that. Returns the next. */
-static __attribute__((noinline)) uint32_t free_row(struct hp_zone *zone, struct hp_owner *owner,
-						   const hp_entry_t *entries, uint32_t n,
-						   uint32_t i)
-{
-	const unsigned width = zone->area_order, inside = (1u << width) - 1;
-	uint32_t a = hp_entry_pfn(entries[i]) >> width, first = i, pages = 0;
-	struct hp_area *area = &zone->areas[a];
-	uint64_t bits = 0, zero = 0;
-	uint8_t order;
-
-	do {
-		unsigned k = hp_entry_order(entries[i]);
-		uint64_t chunk = hp_bits_chunk(entries[i] & inside, k);
-
-		if (bits & chunk)
-			break; /* the same page twice: for the check of the next round */
-		bits |= chunk;
-		zero |= entries[i] & HP_ENTRY_ZERO ? chunk : 0;
-		pages += 1u << k;
-	} while (++i < n && hp_entry_pfn(entries[i]) >> width == a);
-
-	if (__builtin_expect(any_bad(zone, a, bits), 0)) {
-		for (; first < i; first++)
-			free_checked(zone, hp_entry_pfn(entries[first]),
-				     hp_entry_order(entries[first]),
-				     entries[first] & HP_ENTRY_ZERO);
-		return i;
-	}
-	area->free |= bits;
-	if (zero)
-		area->zero |= zero;
-	count_free(zone, owner, pages);
-	order = hp_bits_largest(area->free);
-	if (order != area->order && !area->closed)
-		list_at(zone, owner, a, order);
-	return i;
+	hp_rows_add(&row, 0, hp_entry(pfn, order, zero), zone->area_order, false);
+	hp_buddy_free_rows(zone, zone->areas[row.area].owner, &row, 1);
 }
 
 /*
- * The loop that all pages given back go through, one by one or in bulk. Entries in a row that are
- * in the same area, as they are when pages come back in the order they went, cost one look at it.
- * In random order each needs another area, which the other core may have had last: they are asked
- * for some entries ahead. (Before the lock this is no use: the other core takes them back while we
- * wait for it.)
+ * The loop that all pages given back go through, one by one or in bulk. What comes in a row costs
+ * one look at its area. In random order each page needs another area, which the other core may have
+ * had last: they are asked for some rows ahead. (Before the lock this is no use: the other core
+ * takes them back while we wait for it.)
  */
-void hp_buddy_free_entries(struct hp_zone *zone, uint32_t number, const hp_entry_t *entries,
-			   uint32_t n)
+void hp_buddy_free_rows(struct hp_zone *zone, uint32_t number, const struct hp_row *rows,
+			uint32_t n)
 {
 	/* In registers: the stores below could be to anything. */
-	const unsigned width = zone->area_order, inside = (1u << width) - 1;
+	const unsigned width = zone->area_order;
 	struct hp_area *const areas = zone->areas;
 	struct hp_owner *const owner = hp_owner_get(zone, number);
 	bool broken = zone->nr_broken != 0;
 	uint32_t pages = 0;
 
 	for (uint32_t i = 1; i < n && i < AHEAD; i++)
-		hp_prefetch_write(&areas[hp_entry_pfn(entries[i]) >> width]);
-	for (uint32_t i = 0; i < n;) {
-		hp_entry_t entry = entries[i];
-		uint32_t a = hp_entry_pfn(entry) >> width;
-		unsigned order = hp_entry_order(entry), bit = entry & inside;
+		hp_prefetch_write(&areas[rows[i].area]);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct hp_row *row = &rows[i];
+		uint32_t a = row->area;
+		unsigned order = row->order;
 		struct hp_area *area = &areas[a];
-		uint64_t bits;
+		uint64_t bits = row->bits;
 
 		if (i + AHEAD < n)
-			hp_prefetch_write(&areas[hp_entry_pfn(entries[i + AHEAD]) >> width]);
-		if (__builtin_expect(order >= width, 0)) {
-			free_run(zone, a << width, order, entry & HP_ENTRY_ZERO);
-			i++;
+			hp_prefetch_write(&areas[rows[i + AHEAD].area]);
+		if (__builtin_expect(order >= width && order != HP_ORDER_NONE, 0)) {
+			free_run(zone, a << width, order, row->zero);
 			continue;
 		}
-		if (i + 1 < n && hp_entry_pfn(entries[i + 1]) >> width == a) {
-			i = free_row(zone, owner, entries, n, i);
-			continue;
-		}
-		i++;
-		bits = hp_bits_chunk(bit, order);
 		if (__builtin_expect(broken || (area->free & bits), 0) && any_bad(zone, a, bits)) {
-			free_checked(zone, hp_entry_pfn(entry), order, entry & HP_ENTRY_ZERO);
-			broken = zone->nr_broken != 0; /* the next entry may be the same page */
+			free_row_checked(zone, row);
+			broken = zone->nr_broken != 0; /* the next row may have the same page */
 			continue;
 		}
 		area->free |= bits;
-		if (entry & HP_ENTRY_ZERO)
-			area->zero |= bits;
-		pages += 1u << order;
-		if (!area->closed)
-			list_freed(zone, owner, a, bit, order);
+		area->zero |= row->zero;
+		pages += row->pages;
+		if (area->closed)
+			continue;
+		if (order != HP_ORDER_NONE) {
+			list_freed(zone, owner, a, (unsigned)__builtin_ctzll(bits), order);
+			continue;
+		}
+		order = hp_bits_largest(area->free);
+		if (order != area->order)
+			list_at(zone, owner, a, order);
 	}
 	count_free(zone, owner, pages);
 }

@@ -15,8 +15,12 @@
 hp_pfn_t hp_buddy_take(struct hp_zone *zone, uint32_t owner, unsigned order, bool want_zero,
 		       bool *ret_zero);
 
-/* Takes up to n pages one by one, from the smallest chunks. Returns how many. */
-uint32_t hp_buddy_take_pages(struct hp_zone *zone, uint32_t owner, uint32_t n, hp_entry_t *ret);
+/*
+ * Takes up to n pages, of the smallest chunks, in up to max rows. Returns how many rows;
+ * *ret_pages: of so many pages.
+ */
+uint32_t hp_buddy_take_pages(struct hp_zone *zone, uint32_t owner, uint32_t n, struct hp_row *ret,
+			     uint32_t max, uint32_t *ret_pages);
 
 /* Takes exactly these pages, all of them free. Returns whether all of them are zero. */
 bool hp_buddy_take_range(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages);
@@ -27,9 +31,9 @@ bool hp_buddy_take_range(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages);
  */
 void hp_buddy_free(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool zero);
 
-/* The same for entries of one owner. */
-void hp_buddy_free_entries(struct hp_zone *zone, uint32_t owner, const hp_entry_t *entries,
-			   uint32_t n);
+/* The same for rows of pages, and chunks, of one owner. */
+void hp_buddy_free_rows(struct hp_zone *zone, uint32_t owner, const struct hp_row *rows,
+			uint32_t n);
 
 /* How many chunks of this order the owner's lists hold; stops counting at enough. */
 uint32_t hp_buddy_count(struct hp_zone *zone, uint32_t owner, unsigned order, uint32_t enough);

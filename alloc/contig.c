@@ -249,33 +249,30 @@ static bool give(struct hp_pcp *pcp, bool *locked, hp_pfn_t pfn, unsigned order)
 	return hp_pcp_give(pcp, pfn, order);
 }
 
-/* Chunks on their way to the lists in one go. */
-#define CHUNKS 64u
+/* Rows on their way to the lists in one go. */
+#define ROWS 32u
 
 void hp_contig_free(struct hp_zone *zone, struct hp_pcp *pcp, bool *locked, hp_pfn_t pfn,
 		    uint32_t pages)
 {
 	uint32_t block = hp_block_of(zone, pfn), owner = zone->areas[hp_area_of(zone, pfn)].owner;
-	hp_entry_t chunks[CHUNKS];
+	struct hp_row rows[ROWS];
 	unsigned closed = 0, n = 0;
 
 	while (pages != 0) {
-		unsigned order = 31u - (unsigned)__builtin_clz(pages);
+		unsigned order = hp_contig_order(zone, pfn, pages);
 
-		if (order > zone->config.max_order)
-			order = zone->config.max_order;
-		if (pfn != 0 && (unsigned)__builtin_ctz(pfn) < order)
-			order = (unsigned)__builtin_ctz(pfn);
 		/* Chunks never mix pages that go to different places. */
 		if (order > zone->config.pageblock_order && !all_open(zone, pfn, order))
 			order = zone->config.pageblock_order;
 		closed |= zone->areas[hp_area_of(zone, pfn)].closed;
 		if (!give(pcp, locked, pfn, order))
-			chunks[n++] = hp_entry(pfn, order, false);
+			n = hp_rows_add(rows, n, hp_entry(pfn, order, false), zone->area_order,
+					false);
 		pfn += 1u << order;
 		pages -= 1u << order;
-		if (n == CHUNKS || (pages == 0 && n != 0)) {
-			hp_buddy_free_entries(zone, owner, chunks, n);
+		if (n == ROWS || pages == 0) {
+			hp_buddy_free_rows(zone, owner, rows, n);
 			n = 0;
 		}
 	}

@@ -25,6 +25,18 @@ bool hp_contig_find(const struct hp_zone *zone, uint32_t owner, uint32_t pages, 
 /* The longest range that could be had with at most so many claims. */
 uint32_t hp_contig_largest(const struct hp_zone *zone, uint32_t owner, uint32_t claims);
 
+/* Order of the largest naturally aligned chunk that a range begins with. */
+static inline unsigned hp_contig_order(const struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages)
+{
+	unsigned order = 31u - (unsigned)__builtin_clz(pages);
+
+	if (order > zone->config.max_order)
+		order = zone->config.max_order;
+	if (pfn != 0 && (unsigned)__builtin_ctz(pfn) < order)
+		order = (unsigned)__builtin_ctz(pfn);
+	return order;
+}
+
 /*
  * Gives back pages that have just stopped being leased: decomposed into the largest aligned chunks,
  * which go to the cache, if it takes that order and is not busy, else to the lists. pcp: the

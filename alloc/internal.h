@@ -54,8 +54,9 @@ _Static_assert(sizeof(struct hp_area) == 32, "two areas in a cache line");
 
 /*
  * An owner and the account of the same number. What every hold of the zone lock writes begins with
- * a cache line of its own: at two threads each line more is another transfer. heads has max_order +
- * 1 entries; owners are a multiple of cache lines apart.
+ * a cache line of its own: at two threads each line more is another transfer. account, pages and
+ * limit are also read without it, by caches. heads has max_order + 1 entries; owners are a multiple
+ * of cache lines apart.
  */
 struct hp_owner {
 	uint32_t account;		 /* whom it charges */
@@ -89,7 +90,7 @@ struct hp_zone {
 	uint32_t sharing;    /* 1: there have been shared ranges */
 	uint32_t area_order; /* min(pageblock_order, HP_AREA_MAX_ORDER) */
 	uint32_t default_batch;
-	uint32_t variant;      /* enum hp_drain_variant, never DEFAULT */
+	uint32_t variant;      /* enum hp_drain_variant */
 	uint32_t pcp_capacity; /* entries of a cache's order 0 ring */
 	uint32_t owner_stride;
 	hp_word_t *blocks, *leases;

@@ -82,6 +82,27 @@ static inline uint8_t hp_bits_largest(uint64_t free)
 	return order;
 }
 
+/* n of these free pages, those of the smallest chunks; there are so many. */
+static inline uint64_t hp_bits_smallest(uint64_t free, uint32_t n)
+{
+	uint64_t taken = 0;
+
+	for (unsigned k = 0; n > 0; k++) {
+		uint64_t larger = k < HP_AREA_MAX_ORDER ? hp_bits_fold(free, k) : 0;
+		uint64_t exact =
+			free & ~(larger | (k < HP_AREA_MAX_ORDER ? larger << (1u << k) : 0));
+
+		for (; exact != 0 && n > 0; exact &= exact - 1) {
+			uint32_t pages = 1u << k < n ? 1u << k : n;
+
+			taken |= hp_bits(pages) << __builtin_ctzll(exact);
+			n -= pages;
+		}
+		free = larger;
+	}
+	return taken;
+}
+
 /* First bit of the smallest free chunk that holds one of this order; 64: there is none. */
 static inline unsigned hp_bits_find(uint64_t free, unsigned order)
 {
@@ -99,6 +120,45 @@ static inline unsigned hp_bits_find(uint64_t free, unsigned order)
 		order++;
 	}
 	return 64;
+}
+
+/*
+ * Free pages of one area on their way between a cache and the buddy lists: under the zone lock they
+ * are one look at the area, however many they are. Or one chunk of the area's order or more.
+ */
+struct hp_row {
+	uint64_t bits; /* the pages; all set for a chunk, which nothing joins */
+	uint64_t zero; /* of these, the zero ones */
+	uint32_t area; /* of a chunk: its first one */
+	uint8_t order; /* of the chunk it is; HP_ORDER_NONE: it is several */
+	uint8_t pages; /* of several; of a chunk: order tells */
+};
+_Static_assert(1u << HP_AREA_MAX_ORDER <= UINT8_MAX, "all pages of an area can be counted");
+
+/*
+ * Adds an entry to n rows: to the last one, if it is of the same area. Returns how many they are.
+ * single: it is one page.
+ */
+static inline uint32_t hp_rows_add(struct hp_row *rows, uint32_t n, hp_entry_t entry,
+				   unsigned area_order, bool single)
+{
+	unsigned order = single ? 0 : hp_entry_order(entry);
+	uint32_t a = hp_entry_pfn(entry) >> area_order;
+	unsigned bit = entry & ((1u << area_order) - 1);
+	uint64_t bits = order < area_order || single ? hp_bits_chunk(bit, order) : UINT64_MAX;
+	uint64_t zero = entry & HP_ENTRY_ZERO ? bits : 0;
+	struct hp_row *last = n ? &rows[n - 1] : NULL;
+
+	/* The same page twice is for the check of the second one. */
+	if (!last || last->area != a || last->bits & bits) {
+		rows[n] = (struct hp_row){bits, zero, a, (uint8_t)order, (uint8_t)(1u << order)};
+		return n + 1;
+	}
+	last->bits |= bits;
+	last->zero |= zero;
+	last->order = HP_ORDER_NONE;
+	last->pages = (uint8_t)(last->pages + (1u << order));
+	return n;
 }
 
 /*

@@ -44,7 +44,8 @@ void hp_pageblock_count(struct hp_zone *zone, uint32_t block, struct hp_block_wo
 	zone->pages_in[word.state] += (uint64_t)((int64_t)change * pages);
 	if (has_pages(word.state)) {
 		owner->blocks += (uint32_t)change;
-		owner->pages += (uint32_t)(change * (int32_t)pages);
+		__atomic_store_n(&owner->pages, owner->pages + (uint32_t)(change * (int32_t)pages),
+				 __ATOMIC_RELAXED);
 	}
 	hp_account_charge(zone, word.owner, word.state, change);
 }

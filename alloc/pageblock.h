@@ -18,7 +18,7 @@ int hp_account_check(struct hp_zone *zone, uint32_t owner, uint32_t n);
 /* A block of the owner enters (1) or leaves (-1) a state. */
 void hp_account_charge(struct hp_zone *zone, uint32_t owner, enum hp_block_state state, int change);
 
-/* The limit of the account that the owner charges, in blocks. */
+/* The limit of the account that the owner charges, in blocks. Needs no lock. */
 uint32_t hp_account_limit(struct hp_zone *zone, uint32_t owner);
 
 /* How many clean blocks could be claimed for the owner now, its limit considered. */

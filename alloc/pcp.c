@@ -26,7 +26,7 @@
 #define BATCH_MAX      64u   /* of the computed batch */
 #define HIGH_BATCHES   6u    /* computed high, in batches */
 #define CAPACITY_MAX   4096u /* entries of the order 0 ring */
-#define CHUNK_ENTRIES  256u  /* freed or taken under one hold of the zone lock */
+#define CHUNK_ROWS     256u  /* freed under one hold of the zone lock */
 #define ZERO_LOOKS     32u   /* entries looked at for a zero one */
 #define BLOCK_CAPACITY 16u   /* entries of the block list's ring */
 
@@ -89,18 +89,19 @@ static uint32_t batch_of(const struct hp_pcp *pcp)
 	return batch ? batch : pcp->zone->default_batch;
 }
 
-/* The most pages the small lists may hold. Under the zone lock. */
+/* The most pages the small lists may hold. */
 static uint32_t high_bound(const struct hp_pcp *pcp)
 {
 	struct hp_zone *zone = pcp->zone;
 	uint64_t limit = hp_account_limit(zone, pcp->owner);
 	uint64_t bound = zone->config.nr_pages;
+	uint32_t pages = __atomic_load_n(&hp_owner_get(zone, pcp->owner)->pages, __ATOMIC_RELAXED);
 
 	limit <<= zone->config.pageblock_order;
 	if (bound > limit)
 		bound = limit;
-	if (bound > hp_owner_get(zone, pcp->owner)->pages)
-		bound = hp_owner_get(zone, pcp->owner)->pages;
+	if (bound > pages)
+		bound = pages;
 	bound /= HIGH_SHARE;
 	if (bound > zone->pcp_capacity)
 		bound = zone->pcp_capacity;
@@ -111,7 +112,7 @@ static uint32_t high_bound(const struct hp_pcp *pcp)
 	return bound < 2 ? 2 : (uint32_t)bound;
 }
 
-/* Computes high anew. Under the zone lock. Returns the batch as scaled now, at most half of it. */
+/* Computes high anew. Returns the batch as scaled now, at most half of it. */
 static uint32_t resize(struct hp_pcp *pcp)
 {
 	uint32_t bound = high_bound(pcp), batch = batch_of(pcp) << pcp->scale;
@@ -132,7 +133,7 @@ static uint32_t resize(struct hp_pcp *pcp)
 	if (blocks >= BLOCK_CAPACITY)
 		blocks = BLOCK_CAPACITY - 1;
 	__atomic_store_n(&pcp->block_high, blocks ? blocks : 1, __ATOMIC_RELAXED);
-	return batch < high / 2 ? batch : high / 2;
+	return least(batch, high / 2);
 }
 
 /* The zone is needed: more at a time if it was needed for the same a moment ago. */
@@ -150,69 +151,76 @@ static void scale(struct hp_pcp *pcp, bool drain)
 
 /* --- refill --- */
 
-static void push_cold(struct hp_pcp *pcp, unsigned index, hp_entry_t entry)
+void hp_pcp_refill_begin(struct hp_pcp *pcp, unsigned index, struct hp_refill *refill)
 {
-	struct hp_pcp_list *list = &pcp->list[index];
-	uint32_t cold = list->cold - 1;
-
-	pcp->entries[list->base + (cold & list->mask)] = entry;
-	__atomic_store_n(&list->cold, cold, __ATOMIC_RELAXED);
-	hp_pcp_moved(pcp, index, 1u << index);
-}
-
-bool hp_pcp_refill(struct hp_pcp *pcp, unsigned index)
-{
-	struct hp_zone *zone = pcp->zone;
-	hp_entry_t got[CHUNK_ENTRIES];
-	uint32_t n, line = UINT32_MAX;
+	uint32_t n, count = hp_pcp_count(pcp), room;
 
 	scale(pcp, false);
 	n = resize(pcp);
-	if (index == HP_PCP_BLOCK) {
-		n = 1;
+	room = pcp->high > count ? pcp->high - count : 0;
+	n = index == HP_PCP_BLOCK ? 1 : least(n, room) >> index;
+	if (index == 0 && n >= LINE_PAGES)
+		n &= ~(LINE_PAGES - 1);
+	n = least(n, pcp->list[index].mask + 1);
+	refill->index = index;
+	refill->want = n ? n : 1;
+	refill->n = 0;
+}
+
+bool hp_pcp_refill_take(struct hp_pcp *pcp, struct hp_refill *refill)
+{
+	struct hp_zone *zone = pcp->zone;
+	unsigned order =
+		refill->index == HP_PCP_BLOCK ? zone->config.pageblock_order : refill->index;
+	uint32_t pages;
+
+	if (order == 0) {
+		refill->n = hp_buddy_take_pages(zone, pcp->owner, refill->want, refill->rows,
+						HP_REFILL_ROWS, &pages);
 	} else {
-		uint32_t count = hp_pcp_count(pcp);
-		uint32_t room = pcp->high > count ? pcp->high - count : 0;
+		for (uint32_t max = least(refill->want, HP_REFILL_ROWS); refill->n < max;) {
+			bool zero;
+			hp_pfn_t pfn = hp_buddy_take(zone, pcp->owner, order, false, &zero);
 
-		n = least(n, room) >> index;
-		if (index == 0 && n >= LINE_PAGES)
-			n &= ~(LINE_PAGES - 1);
-		if (n > pcp->list[index].mask + 1)
-			n = pcp->list[index].mask + 1;
-		if (n == 0)
-			n = 1;
+			if (pfn == HP_PFN_NONE)
+				break;
+			refill->chunks[refill->n++] = hp_entry(pfn, order, zero);
+		}
+		pages = refill->n << order;
 	}
-	/* In the order taken: the first becomes the hottest. */
-	for (uint32_t left = n; left > 0 && index == 0;) {
-		uint32_t want = least(left, CHUNK_ENTRIES);
-		uint32_t nr = hp_buddy_take_pages(zone, pcp->owner, want, got);
+	__atomic_store_n(&pcp->draining, pages, __ATOMIC_RELAXED);
+	return refill->n != 0;
+}
 
-		for (uint32_t i = 0; i < nr; i++) {
-			uint32_t l = hp_entry_pfn(got[i]) / LINE_PAGES;
+void hp_pcp_refill_end(struct hp_pcp *pcp, const struct hp_refill *refill)
+{
+	struct hp_zone *zone = pcp->zone;
+	struct hp_pcp_list *list = &pcp->list[refill->index];
+	hp_entry_t *entries = pcp->entries + list->base;
+	uint32_t cold = list->cold, line = UINT32_MAX;
+
+	/* In the order taken: the first becomes the hottest. */
+	for (uint32_t i = 0; i < refill->n && refill->index != 0; i++)
+		entries[--cold & list->mask] = refill->chunks[i];
+	for (uint32_t i = 0; i < refill->n && refill->index == 0; i++) {
+		const struct hp_row *row = &refill->rows[i];
+
+		for (uint64_t bits = row->bits; bits != 0; bits &= bits - 1) {
+			unsigned bit = (unsigned)__builtin_ctzll(bits);
+			hp_pfn_t pfn = hp_area_pfn(zone, row->area) + bit;
 
 			/* Their words will be stored soon; another worker may have had them last. */
-			if (l != line)
-				hp_prefetch_write(&zone->leases[hp_entry_pfn(got[i])]);
-			line = l;
-			push_cold(pcp, 0, got[i]);
+			if (pfn / LINE_PAGES != line)
+				hp_prefetch_write(&zone->leases[pfn]);
+			line = pfn / LINE_PAGES;
+			entries[--cold & list->mask] = hp_entry(pfn, 0, row->zero >> bit & 1);
 		}
-		left -= nr;
-		if (nr < want)
-			break;
 	}
-	for (unsigned order = index == HP_PCP_BLOCK ? zone->config.pageblock_order : index;
-	     order > 0 && n > 0; n--) {
-		bool zero;
-		hp_pfn_t pfn = hp_buddy_take(zone, pcp->owner, order, false, &zero);
-
-		if (pfn == HP_PFN_NONE)
-			break;
-		push_cold(pcp, index, hp_entry(pfn, order, zero));
-	}
-	if (hp_pcp_list_nr(&pcp->list[index]) == 0)
-		return false;
-	hp_pcp_bump(&pcp->refills, 1);
-	return true;
+	hp_pcp_moved(pcp, refill->index, (list->cold - cold) << refill->index);
+	__atomic_store_n(&list->cold, cold, __ATOMIC_RELAXED);
+	__atomic_store_n(&pcp->draining, 0, __ATOMIC_RELAXED);
+	if (refill->n)
+		hp_pcp_bump(&pcp->refills, 1);
 }
 
 void hp_pcp_prefer_zero(struct hp_pcp *pcp, unsigned index)
@@ -290,37 +298,48 @@ static bool pick_list(const struct hp_pcp *pcp, struct pick *pick)
 	return true;
 }
 
-/* Takes up to n of the coldest entries of a list, counting each as it leaves. */
-static uint32_t take_cold(struct hp_pcp *pcp, unsigned index, uint32_t n, hp_entry_t *ret)
+/* Adds up to n of the coldest entries of a list to rows, counting each as it leaves. */
+static inline __attribute__((always_inline)) uint32_t
+take_cold_of(struct hp_pcp *pcp, unsigned index, uint32_t n, struct hp_row *rows, uint32_t *nr_rows)
 {
 	struct hp_pcp_list *list = &pcp->list[index];
 	const hp_entry_t *entries = pcp->entries + list->base;
-	uint32_t cold = list->cold;
+	const unsigned width = pcp->zone->area_order;
+	const uint32_t mask = list->mask;
+	uint32_t cold = list->cold, nr = *nr_rows;
 
 	n = least(n, hp_pcp_list_nr(list));
 	for (uint32_t i = 0; i < n; i++) {
-		ret[i] = entries[cold & list->mask];
+		nr = hp_rows_add(rows, nr, entries[cold & mask], width, index == 0);
 		__atomic_store_n(&list->cold, ++cold, __ATOMIC_RELAXED);
 		hp_pcp_moved(pcp, index, -(1u << index));
 	}
+	*nr_rows = nr;
 	return n;
 }
 
-/* Picks entries of at least so many pages, if there are, but no more than a chunk of them. */
+static uint32_t take_cold(struct hp_pcp *pcp, unsigned index, uint32_t n, struct hp_row *rows,
+			  uint32_t *nr_rows)
+{
+	if (index == 0)
+		return take_cold_of(pcp, 0, n, rows, nr_rows); /* most are single pages */
+	return take_cold_of(pcp, index, n, rows, nr_rows);
+}
+
+/* Picks entries of at least so many pages, if there are, but no more than a chunk of rows. */
 static uint32_t pick_chunk(struct hp_pcp *pcp, struct pick *pick, uint32_t pages,
-			   hp_entry_t picked[CHUNK_ENTRIES], uint32_t *ret_pages)
+			   struct hp_row rows[CHUNK_ROWS], uint32_t *ret_pages)
 {
 	uint32_t n = 0, done = 0;
 
-	while (n < CHUNK_ENTRIES && done < pages && pick_list(pcp, pick)) {
+	while (n < CHUNK_ROWS && done < pages && pick_list(pcp, pick)) {
 		unsigned order = pick->index == HP_PCP_BLOCK ? pcp->zone->config.pageblock_order
 							     : pick->index;
 		uint32_t want = ((pages - done - 1) >> order) + 1, got;
 
-		want = least(least(want, pick->from_list), CHUNK_ENTRIES - n);
-		got = take_cold(pcp, pick->index, want, &picked[n]);
+		want = least(least(want, pick->from_list), CHUNK_ROWS - n);
+		got = take_cold(pcp, pick->index, want, rows, &n);
 		pick->from_list -= got;
-		n += got;
 		done += got << order;
 		__atomic_store_n(&pcp->draining, done, __ATOMIC_RELAXED);
 	}
@@ -328,10 +347,10 @@ static uint32_t pick_chunk(struct hp_pcp *pcp, struct pick *pick, uint32_t pages
 	return n;
 }
 
-static void prefetch(const struct hp_zone *zone, const hp_entry_t *entries, uint32_t n)
+static void prefetch(const struct hp_zone *zone, const struct hp_row *rows, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		__builtin_prefetch(&zone->areas[hp_area_of(zone, hp_entry_pfn(entries[i]))], 1);
+		__builtin_prefetch(&zone->areas[rows[i].area], 1);
 }
 
 /* One hold of the zone lock. Returns how many pages it gave back. */
@@ -339,30 +358,32 @@ static uint32_t drain_chunk(struct hp_pcp *pcp, struct pick *pick, uint32_t page
 {
 	struct hp_zone *zone = pcp->zone;
 	uint32_t variant = __atomic_load_n(&zone->variant, __ATOMIC_RELAXED);
-	hp_entry_t picked[CHUNK_ENTRIES];
+	struct hp_row rows[CHUNK_ROWS];
+	bool inside =
+		variant == HP_DRAIN_PICK_INSIDE || (variant == HP_DRAIN_DEFAULT && pcp->scattered);
 	uint32_t n = 0, done;
 
-	if (variant == HP_DRAIN_PICK_INSIDE) {
+	if (inside) {
 		hp_zone_lock(zone);
-		n = pick_chunk(pcp, pick, pages, picked, &done);
+		n = pick_chunk(pcp, pick, pages, rows, &done);
 	} else {
-		n = pick_chunk(pcp, pick, pages, picked, &done);
+		n = pick_chunk(pcp, pick, pages, rows, &done);
 		if (n == 0)
 			return 0;
 		if (first && variant == HP_DRAIN_PICK_OUTSIDE_PREFETCH)
-			prefetch(zone, picked, n);
+			prefetch(zone, rows, n);
 		hp_zone_lock(zone);
 	}
-	hp_buddy_free_entries(zone, pcp->owner, picked, n);
+	hp_buddy_free_rows(zone, pcp->owner, rows, n);
 	__atomic_store_n(&pcp->draining, 0, __ATOMIC_RELAXED);
 	hp_zone_unlock(zone);
+	pcp->scattered = n * 4 > done;
 	return done;
 }
 
-/* Gives back up to so many pages of the first nr_lists lists, the coldest first. Locked. */
-static uint32_t drain(struct hp_pcp *pcp, unsigned nr_lists, uint32_t pages)
+/* Gives back up to so many pages of the lists to pick from, the coldest first. Locked. */
+static uint32_t drain(struct hp_pcp *pcp, struct pick pick, uint32_t pages)
 {
-	struct pick pick = {.nr_lists = nr_lists, .index = nr_lists - 1};
 	uint32_t done = 0;
 
 	while (done < pages) {
@@ -377,26 +398,27 @@ static uint32_t drain(struct hp_pcp *pcp, unsigned nr_lists, uint32_t pages)
 	return done;
 }
 
+/* The first so many lists in turn. */
+static struct pick pick_all(unsigned nr_lists)
+{
+	return (struct pick){.nr_lists = nr_lists, .index = nr_lists - 1};
+}
+
 void hp_pcp_trim(struct hp_pcp *pcp)
 {
-	struct hp_zone *zone = pcp->zone;
-	uint32_t batch;
+	uint32_t batch, count = hp_pcp_count(pcp);
+	uint32_t chunks = hp_pcp_list_nr(&pcp->list[HP_PCP_BLOCK]);
 
 	scale(pcp, true);
-	hp_zone_lock(zone);
 	batch = resize(pcp);
-	hp_zone_unlock(zone);
-	if (hp_pcp_count(pcp) >= pcp->high) {
-		uint32_t more = hp_pcp_count(pcp) - pcp->high + 1;
+	if (count >= pcp->high) {
+		uint32_t more = count - pcp->high + 1;
 
-		drain(pcp, HP_PCP_SMALL, batch > more ? batch : more);
+		drain(pcp, pick_all(HP_PCP_SMALL), batch > more ? batch : more);
 	}
-	while (hp_pcp_list_nr(&pcp->list[HP_PCP_BLOCK]) > pcp->block_high) {
-		struct pick pick = {HP_PCP_LISTS, HP_PCP_BLOCK, 1};
-
-		drain_chunk(pcp, &pick, pcp->block_pages, false);
-		hp_pcp_bump(&pcp->drains, 1);
-	}
+	if (chunks > pcp->block_high)
+		drain(pcp, (struct pick){HP_PCP_LISTS, HP_PCP_BLOCK, UINT32_MAX},
+		      (chunks - (pcp->block_high + 1) / 2) * pcp->block_pages);
 }
 
 /* Locks a cache from wherever we are. Returns whether we are its worker. */
@@ -424,11 +446,11 @@ static uint32_t drain_unreported(struct hp_pcp *pcp, bool batch)
 	uint32_t n;
 
 	if (batch) {
-		n = drain(pcp, HP_PCP_LISTS, batch_of(pcp));
+		n = drain(pcp, pick_all(HP_PCP_LISTS), batch_of(pcp));
 		if (pcp->scale > 0)
 			pcp->scale--;
 	} else {
-		n = drain(pcp, HP_PCP_LISTS, UINT32_MAX);
+		n = drain(pcp, pick_all(HP_PCP_LISTS), UINT32_MAX);
 		pcp->scale = 0;
 	}
 	leave(pcp, is_worker);
@@ -468,8 +490,6 @@ uint32_t hp_zone_drain(struct hp_zone *zone, uint32_t owner)
 
 void hp_zone_set_drain_variant(struct hp_zone *zone, enum hp_drain_variant variant)
 {
-	if (variant == HP_DRAIN_DEFAULT)
-		variant = HP_DRAIN_PICK_INSIDE;
 	__atomic_store_n(&zone->variant, (uint32_t)variant, __ATOMIC_RELAXED);
 }
 
@@ -499,9 +519,7 @@ int hp_pcp_init(struct hp_pcp **ret, void *memory, struct hp_zone *zone, uint32_
 	pcp->block_pages =
 		list_capacity(zone, HP_PCP_BLOCK) ? 1u << zone->config.pageblock_order : UINT32_MAX;
 	hp_lock_acquire(&zone->registry);
-	hp_zone_lock(zone);
 	resize(pcp);
-	hp_zone_unlock(zone);
 	pcp->next = zone->pcps;
 	if (pcp->next)
 		pcp->next->prev = pcp;
@@ -543,9 +561,7 @@ void hp_pcp_set_sizes(struct hp_pcp *pcp, uint32_t batch, uint32_t high)
 	__atomic_store_n(&pcp->set_batch, batch, __ATOMIC_RELAXED);
 	__atomic_store_n(&pcp->set_high, high, __ATOMIC_RELAXED);
 	pcp->scale = 0;
-	hp_zone_lock(pcp->zone);
 	resize(pcp);
-	hp_zone_unlock(pcp->zone);
 	leave(pcp, is_worker);
 }
 

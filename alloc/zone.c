@@ -306,17 +306,22 @@ alloc_slow(struct hp_zone *zone, const struct hp_request *request, struct hp_gra
 }
 
 /* Fills an empty list; claims a block if a single page is wanted and the owner has none. */
-static bool refill(struct hp_zone *zone, struct hp_pcp *pcp, unsigned index,
-		   const struct hp_request *request)
+static bool fill(struct hp_zone *zone, struct hp_pcp *pcp, unsigned index,
+		 const struct hp_request *request)
 {
+	struct hp_refill refill;
 	bool filled;
 
+	hp_pcp_refill_begin(pcp, index, &refill);
 	hp_zone_lock(zone);
-	filled = hp_pcp_refill(pcp, index);
-	if (!filled && index == 0 && claim_chunk(zone, request, 0) == 0)
-		filled = hp_pcp_refill(pcp, index);
+	filled = hp_pcp_refill_take(pcp, &refill);
+	if (!filled && index == 0 && claim_chunk(zone, request, 0) == 0) {
+		hp_pcp_refill_begin(pcp, index, &refill); /* with what it has now */
+		filled = hp_pcp_refill_take(pcp, &refill);
+	}
 	zone->grants += filled;
 	hp_zone_unlock(zone);
+	hp_pcp_refill_end(pcp, &refill);
 	return filled;
 }
 
@@ -345,7 +350,7 @@ static __attribute__((noinline)) int alloc_miss(struct hp_zone *zone, struct hp_
 		hp_pcp_bump(&pcp->hits, 1);
 	} else {
 		hp_pcp_bump(&pcp->misses, 1);
-		if (!refill(zone, pcp, index, request)) {
+		if (!fill(zone, pcp, index, request)) {
 			hp_bias_leave(&pcp->lock);
 			return alloc_slow(zone, request, ret);
 		}
