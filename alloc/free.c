@@ -188,33 +188,27 @@ static __attribute__((noinline)) bool concerned(const struct hp_zone *zone, hp_p
 }
 
 /*
- * Can this range go to the cache without the zone lock? Then its lease word is returned, else 0.
- * The cache is locked, so that whoever closes the block waits for us. Its lists have room: they
- * hold less than high, and high is within what they hold.
+ * Can this range go to the cache without the zone lock? *ret_word: its lease word. The cache is
+ * locked, so that whoever closes the block waits for us. Its lists have room: they hold less than
+ * high, and high is within what they hold.
  */
-static inline __attribute__((always_inline)) uint64_t
-free_hits(const struct hp_zone *zone, const struct hp_pcp *pcp, uint32_t slot,
-	  const struct hp_range *range, uint32_t pages)
+static inline __attribute__((always_inline)) bool free_hits(const struct hp_zone *zone,
+							    const struct hp_pcp *pcp, uint32_t slot,
+							    const struct hp_range *range,
+							    uint32_t pages, hp_word_t **ret_word)
 {
 	hp_pfn_t pfn = range->pfn;
-	uint64_t word, want;
 
 	/* Fields that are too large would spill into their neighbours. */
 	if ((slot | range->generation >> 6) > HP_SLOT_MAX || pfn >= zone->config.nr_pages ||
 	    (pfn & (pages - 1)) != 0 || range->zone != zone->config.id)
-		return 0;
-	word = hp_durable_load(&zone->leases[pfn]);
-	want = (uint64_t)range->generation << 40 | (uint64_t)slot << 22 | (uint64_t)pages << 2 |
-	       HP_LEASE_LEASED;
-	if (word != want)
-		return 0;
-	if ((hp_durable_load(&zone->blocks[hp_block_of(zone, pfn)]) & hp_bits(24)) !=
-	    pcp->live_word)
-		return 0;
-	if (__builtin_expect(__atomic_load_n(&zone->attention, __ATOMIC_RELAXED) != 0, 0) &&
-	    concerned(zone, pfn, pages))
-		return 0;
-	return word;
+		return false;
+	*ret_word = &zone->leases[pfn];
+	return hp_durable_load(*ret_word) ==
+		       ((uint64_t)range->generation << 40 | (uint64_t)slot << 22 |
+			(uint64_t)pages << 2 | HP_LEASE_LEASED) &&
+	       (hp_durable_load(&zone->blocks[hp_block_of(zone, pfn)]) & hp_bits(24)) ==
+		       pcp->live_word;
 }
 _Static_assert(HP_GENERATION_MAX >> 6 == HP_SLOT_MAX, "one comparison for both");
 
@@ -227,22 +221,19 @@ static __attribute__((noinline)) int free_trim(struct hp_zone *zone, struct hp_p
 	return 0;
 }
 
-/* In a locked cache, which is left. */
+/* The lease whose word this is goes into the locked cache, which is left. */
 static inline __attribute__((always_inline)) int free_hit(struct hp_zone *zone, struct hp_pcp *pcp,
-							  unsigned index, uint32_t slot,
+							  unsigned index,
 							  const struct hp_range *range,
-							  uint32_t pages)
+							  uint32_t pages, hp_word_t *word)
 {
-	uint64_t word = free_hits(zone, pcp, slot, range, pages);
+	unsigned order = (unsigned)__builtin_ctz(pages);
+	bool high;
 
-	if (__builtin_expect(word == 0, 0)) {
-		hp_bias_leave(&pcp->lock);
-		return free_slow(zone, pcp, slot, range);
-	}
-	hp_durable_store(&zone->leases[range->pfn], hp_lease_freed(word));
-	hp_pcp_push(pcp, index, hp_entry(range->pfn, (unsigned)__builtin_ctz(pages), false));
+	hp_durable_store(word, hp_lease_freed((uint64_t)range->generation << 40));
+	high = hp_pcp_push(pcp, index, hp_entry(range->pfn, order, false));
 	hp_pcp_bump(&pcp->frees, 1);
-	if (__builtin_expect(hp_pcp_is_high(pcp, index), 0))
+	if (__builtin_expect(high, 0))
 		return free_trim(zone, pcp);
 	hp_bias_leave(&pcp->lock);
 	return 0;
@@ -252,6 +243,7 @@ static inline __attribute__((always_inline)) int free_hit(struct hp_zone *zone, 
 static __attribute__((noinline)) int free_any(struct hp_zone *zone, struct hp_pcp *pcp,
 					      uint32_t slot, const struct hp_range *range)
 {
+	hp_word_t *word = NULL;
 	int index;
 
 	if (!pcp || pcp->zone != zone)
@@ -259,18 +251,39 @@ static __attribute__((noinline)) int free_any(struct hp_zone *zone, struct hp_pc
 	index = hp_pcp_index(pcp, range->pages);
 	if (index < 0 || !hp_bias_try(&pcp->lock))
 		return free_slow(zone, pcp, slot, range);
-	return free_hit(zone, pcp, (unsigned)index, slot, range, range->pages);
+	if (free_hits(zone, pcp, slot, range, range->pages, &word) &&
+	    (__atomic_load_n(&zone->attention, __ATOMIC_RELAXED) == 0 ||
+	     !concerned(zone, range->pfn, range->pages)))
+		return free_hit(zone, pcp, (unsigned)index, range, range->pages, word);
+	hp_bias_leave(&pcp->lock);
+	return free_slow(zone, pcp, slot, range);
+}
+
+/* As free_any(), for a cache that is locked and has to be left first. */
+static __attribute__((noinline)) int free_again(struct hp_zone *zone, struct hp_pcp *pcp,
+						uint32_t slot, const struct hp_range *range)
+{
+	hp_bias_leave(&pcp->lock);
+	return free_any(zone, pcp, slot, range);
 }
 
 int hp_zone_free(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot,
 		 const struct hp_range *range)
 {
-	/* A single page has the shortest way. */
+	hp_word_t *word = NULL;
+
+	/*
+	 * A single page has the shortest way. All others are reached by a jump with the same
+	 * arguments, so that nothing has to be saved here.
+	 */
 	if (__builtin_expect(!pcp || pcp->zone != zone || range->pages != 1, 0))
 		return free_any(zone, pcp, slot, range);
-	if (__builtin_expect(!hp_bias_try(&pcp->lock), 0))
-		return free_slow(zone, pcp, slot, range);
-	return free_hit(zone, pcp, 0, slot, range, 1);
+	if (__builtin_expect(!hp_bias_try_plain(&pcp->lock), 0))
+		return free_again(zone, pcp, slot, range);
+	if (__builtin_expect(!free_hits(zone, pcp, slot, range, 1, &word), 0) ||
+	    __builtin_expect(__atomic_load_n(&zone->attention, __ATOMIC_RELAXED) != 0, 0))
+		return free_again(zone, pcp, slot, range);
+	return free_hit(zone, pcp, 0, range, 1, word);
 }
 
 /* The first range that begins where an earlier one does, or n. All of them are inside the zone. */

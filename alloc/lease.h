@@ -36,12 +36,12 @@ static inline uint64_t hp_lease_single(uint32_t slot)
 static inline uint32_t hp_lease_store(struct hp_zone *zone, hp_pfn_t pfn, uint32_t pages,
 				      uint32_t slot)
 {
-	uint64_t old = hp_durable_load(&zone->leases[pfn]);
-	uint32_t generation = ((uint32_t)(old >> 40) + 1) & HP_GENERATION_MAX;
+	hp_word_t *word = &zone->leases[pfn];
+	uint64_t next = (hp_durable_load(word) & HP_LEASE_GENERATION) + (UINT64_C(1) << 40);
 
-	hp_durable_store(&zone->leases[pfn], (uint64_t)generation << 40 | (uint64_t)slot << 22 |
-						     (uint64_t)pages << 2 | HP_LEASE_LEASED);
-	return generation;
+	hp_durable_store(word,
+			 next | (uint64_t)slot << 22 | (uint64_t)pages << 2 | HP_LEASE_LEASED);
+	return (uint32_t)(next >> 40);
 }
 
 /* The word that is left when a lease has been freed. */

@@ -105,14 +105,18 @@ void hp_bias_init(struct hp_bias *bias);
 /* The part of hp_bias_try() for a worker who has to look closer. */
 bool hp_bias_try_fenced(struct hp_bias *bias);
 
-/* The worker's way in. Never waits; false: somebody else is inside or on his way. */
-static inline bool hp_bias_try(struct hp_bias *bias)
+/* Only the plain way in. False: nothing is known yet, and busy is to be taken back. */
+static inline bool hp_bias_try_plain(struct hp_bias *bias)
 {
 	__atomic_store_n(&bias->busy, 1, __ATOMIC_RELAXED);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (__builtin_expect(__atomic_load_n(&bias->revoked, __ATOMIC_ACQUIRE) == 0, 1))
-		return true;
-	return hp_bias_try_fenced(bias);
+	return __builtin_expect(__atomic_load_n(&bias->revoked, __ATOMIC_ACQUIRE) == 0, 1);
+}
+
+/* The worker's way in. Never waits; false: somebody else is inside or on his way. */
+static inline bool hp_bias_try(struct hp_bias *bias)
+{
+	return hp_bias_try_plain(bias) || hp_bias_try_fenced(bias);
 }
 
 static inline void hp_bias_leave(struct hp_bias *bias)

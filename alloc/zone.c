@@ -168,7 +168,7 @@ static bool request_possible(const struct hp_zone *zone, const struct hp_request
 static inline int cache_index(const struct hp_zone *zone, const struct hp_pcp *pcp,
 			      const struct hp_request *request)
 {
-	if (!pcp || pcp->zone != zone || pcp->owner != request->owner ||
+	if (!pcp || pcp->zone != zone || !hp_pcp_is_of(pcp, request->owner) ||
 	    request->slot - 1 >= HP_SLOT_MAX || (request->flags & ~FLAGS_HIT) ||
 	    request->align > request->pages ||
 	    (request->align > 1 && (request->align & (request->align - 1)) != 0))
@@ -329,13 +329,15 @@ static bool fill(struct hp_zone *zone, struct hp_pcp *pcp, unsigned index,
 static inline __attribute__((always_inline)) int alloc_hit(struct hp_zone *zone, struct hp_pcp *pcp,
 							   unsigned index,
 							   const struct hp_request *request,
-							   struct hp_grant *ret)
+							   struct hp_grant *ret, bool filled)
 {
 	hp_entry_t entry = hp_pcp_pop(pcp, index);
 	hp_pfn_t pfn = hp_entry_pfn(entry);
 	uint32_t pages = index == 0 ? 1 : request->pages;
 	uint32_t generation = hp_lease_store(zone, pfn, pages, request->slot);
 
+	if (!filled)
+		hp_pcp_bump(&pcp->hits, 1);
 	hp_bias_leave(&pcp->lock);
 	fill_grant(zone, ret, pfn, pages, generation, entry & HP_ENTRY_ZERO);
 	return 0;
@@ -346,9 +348,9 @@ static __attribute__((noinline)) int alloc_miss(struct hp_zone *zone, struct hp_
 						unsigned index, const struct hp_request *request,
 						struct hp_grant *ret)
 {
-	if (hp_pcp_list_nr(&pcp->list[index]) != 0) {
-		hp_pcp_bump(&pcp->hits, 1);
-	} else {
+	bool filled = hp_pcp_list_nr(&pcp->list[index]) == 0;
+
+	if (filled) {
 		hp_pcp_bump(&pcp->misses, 1);
 		if (!fill(zone, pcp, index, request)) {
 			hp_bias_leave(&pcp->lock);
@@ -357,7 +359,7 @@ static __attribute__((noinline)) int alloc_miss(struct hp_zone *zone, struct hp_
 	}
 	if (request->flags & HP_ALLOC_ZEROED)
 		hp_pcp_prefer_zero(pcp, index);
-	return alloc_hit(zone, pcp, index, request, ret);
+	return alloc_hit(zone, pcp, index, request, ret, filled);
 }
 
 /* Of any shape, from the cache if it can serve it. */
@@ -373,25 +375,34 @@ static __attribute__((noinline)) int alloc_any(struct hp_zone *zone, struct hp_p
 		return alloc_slow(zone, request, ret);
 	if (hp_pcp_list_nr(&pcp->list[index]) == 0 || request->flags & HP_ALLOC_ZEROED)
 		return alloc_miss(zone, pcp, (unsigned)index, request, ret);
-	hp_pcp_bump(&pcp->hits, 1);
-	return alloc_hit(zone, pcp, (unsigned)index, request, ret);
+	return alloc_hit(zone, pcp, (unsigned)index, request, ret, false);
+}
+
+/* As alloc_any(), for a cache that is locked and has to be left first. */
+static __attribute__((noinline)) int alloc_again(struct hp_zone *zone, struct hp_pcp *pcp,
+						 const struct hp_request *request,
+						 struct hp_grant *ret)
+{
+	hp_bias_leave(&pcp->lock);
+	return alloc_any(zone, pcp, request, ret);
 }
 
 int hp_zone_alloc(struct hp_zone *zone, struct hp_pcp *pcp, const struct hp_request *request,
 		  struct hp_grant *ret)
 {
-	/* The plainest request, of a single page, is what most are and has the shortest way. */
-	if (__builtin_expect(!pcp || pcp->zone != zone || pcp->owner != request->owner ||
+	/*
+	 * The plainest request, of a single page, is what most are and has the shortest way. All
+	 * others are reached by a jump with the same arguments, so that nothing has to be saved.
+	 */
+	if (__builtin_expect(!pcp || pcp->zone != zone || !hp_pcp_is_of(pcp, request->owner) ||
 				     request->slot - 1 >= HP_SLOT_MAX || request->pages != 1 ||
 				     (request->flags | request->align >> 1) != 0,
 			     0))
 		return alloc_any(zone, pcp, request, ret);
-	if (__builtin_expect(!hp_bias_try(&pcp->lock), 0))
-		return alloc_slow(zone, request, ret);
-	if (__builtin_expect(hp_pcp_list_nr(&pcp->list[0]) == 0, 0))
-		return alloc_miss(zone, pcp, 0, request, ret);
-	hp_pcp_bump(&pcp->hits, 1);
-	return alloc_hit(zone, pcp, 0, request, ret);
+	if (__builtin_expect(!hp_bias_try_plain(&pcp->lock), 0) ||
+	    __builtin_expect(hp_pcp_list_nr(&pcp->list[0]) == 0, 0))
+		return alloc_again(zone, pcp, request, ret);
+	return alloc_hit(zone, pcp, 0, request, ret, false);
 }
 
 /* Can the lists and clean blocks give n chunks of this order? If so, take() will not fail. */
