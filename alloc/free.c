@@ -521,17 +521,13 @@ static int check_pages(const struct hp_zone *zone, uint32_t slot, hp_pfn_t pfn, 
 	return 0;
 }
 
-int hp_zone_free_contig(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot, hp_pfn_t pfn,
-			uint32_t pages)
+static __attribute__((noinline)) int free_contig_slow(struct hp_zone *zone, struct hp_pcp *pcp,
+						      uint32_t slot, hp_pfn_t pfn, uint32_t pages)
 {
-	struct giving g;
-	hp_pfn_t head, end;
+	struct giving g = giving_begin(zone, pcp);
+	hp_pfn_t head, end = pfn + pages;
 	int r;
 
-	if (pages == 0 || pfn >= zone->config.nr_pages || pages > zone->config.nr_pages - pfn)
-		return HP_OUT_OF_RANGE;
-	end = pfn + pages;
-	g = giving_begin(zone, pcp);
 	if (count_singles(zone, slot, pfn, end) == pages) {
 		release_singles(&g, pfn, pages);
 		return giving_end(&g, 0);
@@ -548,6 +544,114 @@ int hp_zone_free_contig(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot,
 		head = next;
 	}
 	return giving_end(&g, r);
+}
+
+/*
+ * Can the words of these pages be changed under the lock of this cache, which is ours, as those of a
+ * hit are? All of them have to be in live blocks of its owner, where nothing is the matter.
+ */
+static bool contig_hits(const struct hp_zone *zone, const struct hp_pcp *pcp, hp_pfn_t pfn,
+			uint32_t pages)
+{
+	uint32_t last = hp_block_of(zone, pfn + pages - 1);
+
+	if (__atomic_load_n(&zone->attention, __ATOMIC_RELAXED) != 0)
+		return false;
+	for (uint32_t b = hp_block_of(zone, pfn); b <= last; b++)
+		if ((hp_durable_load(&zone->blocks[b]) & hp_bits(24)) != pcp->live_word)
+			return false;
+	return true;
+}
+
+/*
+ * Ends all leases in the range, if they are single pages of this slot or one chunk. Returns how many
+ * they were; 0: nothing is changed.
+ */
+static uint32_t end_contig(struct hp_zone *zone, uint32_t slot, hp_pfn_t pfn, uint32_t pages)
+{
+	uint64_t raw = hp_durable_load(&zone->leases[pfn]);
+	struct hp_lease_word word = hp_lease_decode(raw);
+
+	if (word.pages == 1) {
+		if (count_singles(zone, slot, pfn, pfn + pages) != pages)
+			return 0;
+		hp_durable_keep(&zone->leases[pfn], pages, HP_LEASE_GENERATION);
+		return pages;
+	}
+	if (word.pages != pages || word.slot != slot || word.state != HP_LEASE_LEASED ||
+	    !hp_lease_is_chunk(zone, pfn, pages))
+		return 0;
+	hp_durable_store(&zone->leases[pfn], hp_lease_freed(raw));
+	return 1;
+}
+
+/* Rows of a contiguous range on their way to the lists in one go. */
+#define CONTIG_ROWS 32u
+
+/* Returns whether one of the pages was bad. */
+static bool give_rows(struct hp_zone *zone, uint32_t owner, const struct hp_row *rows, uint32_t n)
+{
+	uint64_t before;
+	bool bad;
+
+	hp_zone_lock(zone);
+	before = zone->bad_pages;
+	hp_buddy_free_rows(zone, owner, rows, n);
+	bad = zone->bad_pages != before;
+	hp_zone_unlock(zone);
+	return bad;
+}
+
+/*
+ * Hands on pages that are free by their words; the cache is locked, and left. The zone lock is held
+ * only for the chunks that the cache does not take, and not while they are found.
+ */
+static int give_contig(struct hp_zone *zone, struct hp_pcp *pcp, hp_pfn_t pfn, uint32_t pages)
+{
+	struct hp_row rows[CONTIG_ROWS];
+	bool bad = false, high = false;
+	uint32_t n = 0;
+
+	while (pages != 0) {
+		unsigned order = hp_contig_order(zone, pfn, pages);
+		int index = hp_pcp_index(pcp, 1u << order);
+		hp_entry_t entry = hp_entry(pfn, order, false);
+
+		if (index >= 0 && !hp_pcp_is_full(pcp, (unsigned)index))
+			high |= hp_pcp_push(pcp, (unsigned)index, entry);
+		else
+			n = hp_rows_add(rows, n, entry, zone->area_order, false);
+		pfn += 1u << order;
+		pages -= 1u << order;
+		if (n == CONTIG_ROWS || (n != 0 && pages == 0)) {
+			bad |= give_rows(zone, pcp->owner, rows, n);
+			n = 0;
+		}
+	}
+	if (high)
+		hp_pcp_trim(pcp);
+	hp_bias_leave(&pcp->lock);
+	hp_page_report(zone);
+	return bad ? HP_BAD_PAGE : 0;
+}
+
+int hp_zone_free_contig(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot, hp_pfn_t pfn,
+			uint32_t pages)
+{
+	uint32_t ended = 0;
+
+	if (pages == 0 || pfn >= zone->config.nr_pages || pages > zone->config.nr_pages - pfn)
+		return HP_OUT_OF_RANGE;
+	if (!pcp || pcp->zone != zone || !hp_bias_try(&pcp->lock))
+		return free_contig_slow(zone, pcp, slot, pfn, pages);
+	if (contig_hits(zone, pcp, pfn, pages))
+		ended = end_contig(zone, slot, pfn, pages);
+	if (ended == 0) {
+		hp_bias_leave(&pcp->lock);
+		return free_contig_slow(zone, pcp, slot, pfn, pages);
+	}
+	hp_pcp_bump(&pcp->frees, ended);
+	return give_contig(zone, pcp, pfn, pages);
 }
 
 int hp_zone_free_slot(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot, uint64_t *ret_pages)
