@@ -35,6 +35,7 @@ enum op {
 	OP_FILL,
 	OP_CHECK,
 	OP_ZERO,
+	OP_RUN,
 	OP_BREAK,
 	OP_FORK
 };
@@ -47,6 +48,7 @@ struct call {
 	size_t rest;
 	unsigned flags;
 	struct hugepool_range range;
+	client_fn fn;
 };
 
 struct answer {
@@ -179,6 +181,9 @@ static void do_call(struct state *state, const struct call *call, struct answer 
 		break;
 	case OP_ZERO:
 		answer->rc = is_zero(range);
+		break;
+	case OP_RUN:
+		answer->rc = call->fn(state->pool, range, call->text);
 		break;
 	case OP_BREAK:
 		answer->rc = shutdown(state->daemon_fd, SHUT_RDWR);
@@ -366,6 +371,26 @@ bool client_is_filled(struct client *client, size_t number, uint64_t seed)
 bool client_is_zero(struct client *client, size_t number)
 {
 	return ask(client, &(struct call){.op = OP_ZERO, .number = number}).rc;
+}
+
+void client_begin_run(struct client *client, size_t number, client_fn fn, const char *text)
+{
+	struct call call = {.op = OP_RUN, .number = number, .fn = fn};
+
+	assert_true(number < CLIENT_RANGES_MAX && strlen(text) < sizeof(call.text));
+	strncpy(call.text, text, sizeof(call.text) - 1);
+	tell(client, &call);
+}
+
+int client_end_run(struct client *client)
+{
+	return hear(client).rc;
+}
+
+int client_run(struct client *client, size_t number, client_fn fn, const char *text)
+{
+	client_begin_run(client, number, fn, text);
+	return client_end_run(client);
 }
 
 void client_break(struct client *client)

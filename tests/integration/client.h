@@ -62,6 +62,16 @@ bool client_is_filled_from(struct client *client, size_t number, uint64_t seed,
 			   uint64_t offset_bytes);
 bool client_is_zero(struct client *client, size_t number);
 
+/*
+ * Anything else, in its process: fn with its handle, the range of this number, and a text, which is
+ * copied. It is a fork of the test, so functions are where they are. In two, as above, or in one.
+ * Return: what fn returned.
+ */
+typedef int (*client_fn)(struct hugepool *pool, struct hugepool_range *range, const char *text);
+void client_begin_run(struct client *client, size_t number, client_fn fn, const char *text);
+int client_end_run(struct client *client);
+int client_run(struct client *client, size_t number, client_fn fn, const char *text);
+
 /* Its connection breaks without a goodbye; it lives and has its memory. */
 void client_break(struct client *client);
 
