@@ -361,6 +361,19 @@ static void test_usage(void **state)
 		{"attach"},
 		{"attach", "name", "--for", "0"},
 		{"zones", "--wait", "3s"},
+		{"tenant"},
+		{"tenant", "create"},
+		{"tenant", "make", "x"},
+		{"tenant", "create", "x", "--grace", "1s"},
+		{"tenant", "create", "x", "--user", "nobody-of-that-name"},
+		{"tenant", "create", "x", "--user", "0", "--any-user"},
+		{"tenant", "delete", "x", "--limit", "small=1"},
+		{"tenant", "delete", "x", "--any-user"},
+		{"tenant", "delete", "x", "--grace", "25h"},
+		{"quota", "x"},
+		{"quota", "x", "small", "--grace", "3s"},
+		{"reload", "now"},
+		{"zones", "--limit", "3"},
 	};
 	struct fixture *f = *state;
 
@@ -380,10 +393,10 @@ static void test_usage(void **state)
 
 static void test_help(void **state)
 {
-	static const char *const verbs[] = {"status", "zones",	  "buddyinfo", "blocks",
-					    "caches", "tenants",  "sessions",  "leases",
-					    "alloc",  "share",	  "attach",    "check",
-					    "flush",  "--socket", "--json",    "HUGEPOOL_SOCKET"};
+	static const char *const verbs[] = {
+		"status", "zones", "buddyinfo", "blocks", "caches",	    "tenants", "sessions",
+		"leases", "alloc", "share",	"attach", "tenant",	    "quota",   "reload",
+		"check",  "flush", "--socket",	"--json", "HUGEPOOL_SOCKET"};
 	struct fixture *f = *state;
 	struct run *run = RUN(f, "--help");
 

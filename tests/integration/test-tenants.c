@@ -14,7 +14,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/integration/many.h"
@@ -311,18 +313,54 @@ static void test_delete_with_grace(void **state)
 	many_wait_until_gone(f, "web");
 }
 
-/* The grace is over: so is what a living process held; its blocks come back when it lets go. */
+/* A child looks at it: is it dead? */
+static bool is_dead(const volatile char *memory)
+{
+	pid_t pid = fork();
+	int status;
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		signal(SIGBUS, SIG_DFL);
+		_exit(*memory ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0); /* not zero, not of anybody */
+	return WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS;
+}
+
+/* A session of this program, with a block that it has mapped and written to. */
+static struct peer *map_block(struct many *f, const char *name, char **ret_memory)
+{
+	struct peer_range range;
+	struct peer *peer;
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/run/%s", f->program->directory, name);
+	peer = peer_connect(path);
+	peer_hello(peer);
+	peer_alloc(peer, "small", BLOCK_PAGES, 1, &range);
+	assert_int_equal(peer->nr_fds, 1);
+	*ret_memory = mmap(NULL, BLOCK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, peer->fds[0], 0);
+	assert_ptr_not_equal(*ret_memory, MAP_FAILED);
+	memset(*ret_memory, 7, BLOCK_BYTES);
+	return peer;
+}
+
+/* The grace is over: so is what living processes held; its blocks come back when they let go. */
 static void test_delete_of_the_living(void **state)
 {
 	struct many *f = *state;
 	struct client *a, *condemned;
-	struct peer *deleting;
+	struct peer *deleting, *own;
+	char *memory;
 
 	MANY_CTL(f, 0, "web", "tenant create web --any-user --limit small=4");
 	a = many_start_at(f, "tenant-web.sock", UID_B);
 	condemned = many_start_at(f, "tenant-web.sock", UID_C);
 	many_take(a, 0, 2 * BLOCK_BYTES);
 	many_take(condemned, 0, BLOCK_BYTES);
+	own = map_block(f, "tenant-web.sock", &memory);
 	client_break(condemned);
 	for (int i = 0; i < WAIT_TRIES && !peer_zone(f->admin, 0).condemned; i++)
 		poll(NULL, 0, 5);
@@ -331,11 +369,16 @@ static void test_delete_of_the_living(void **state)
 	peer_free(deleting);
 	assert_int_equal(peer_zone(f->admin, 0).leased, 0);
 	assert_int_equal(peer_zone(f->admin, 0).condemned, 0);
-	many_wait_for_log(f, "tenant deleted name=web sessions_ended=1 holders_ended=2");
+	many_wait_for_log(f, "tenant deleted name=web sessions_ended=2 holders_ended=3");
 	/* they still map it: charged to the tenant, and nobody else's */
-	assert_int_equal(many_tenant(f, "web").held, 3);
+	assert_int_equal(many_tenant(f, "web").held, 4);
 	assert_int_equal(many_tenant(f, "web").sessions, 0);
 	MANY_CTL(f, 1, "which is being deleted", "tenant create web");
+	for (int i = 0; i < WAIT_TRIES && !is_dead(memory); i++)
+		poll(NULL, 0, 5);
+	assert_true(is_dead(memory));
+	peer_free(own);
+	munmap(memory, BLOCK_BYTES);
 	client_kill(a);
 	client_kill(condemned);
 	many_wait_until_gone(f, "web");
