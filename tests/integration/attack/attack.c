@@ -158,18 +158,23 @@ static bool every_trick_has_worked(void)
 	return true;
 }
 
+static bool something_is_wrong(void)
+{
+	for (size_t i = 0; i < NR_WRONGS; i++)
+		if (tally->wrongs[i])
+			return true;
+	return false;
+}
+
 static void attack(struct play *play, struct watch *watch, const struct stage *stage,
 		   uint64_t recycles, uint64_t seconds)
 {
 	uint64_t began = now_ms(), give_up = began + (seconds + GIVE_UP_S) * 1000, looked = 0, now;
-	unsigned printed = 0;
 
 	for (;;) {
 		now = now_ms();
 		watch_threads(watch);
 		reap(play);
-		if (tally->wrongs[WRONG_REFUSED] && !printed++)
-			watch_print(watch);
 		if (now - looked >= BLOCKS_EVERY_MS) {
 			looked = now;
 			watch_blocks(watch);
@@ -178,13 +183,15 @@ static void attack(struct play *play, struct watch *watch, const struct stage *s
 			    every_trick_has_worked() && stage_log_count(stage, "recycler is stuck"))
 				break;
 		}
-		if (now > give_up || tally->wrongs[WRONG_DIED])
+		if (now > give_up || something_is_wrong())
 			break;
 		nap_ms(1);
 	}
 	printf("%-9" PRIu64 " ms of attack\n", now - began);
 	printf("%-9" PRIu64 " recycles, %" PRIu64 " GiB of victims' memory looked at\n",
 	       play->recycles, tally->looked_bytes >> 30);
+	if (something_is_wrong() || play->recycles < recycles)
+		watch_print(watch);
 	if (play->recycles < recycles)
 		complain(play, "fewer recycles than %" PRIu64, recycles);
 }
@@ -202,9 +209,9 @@ static void look_at_what_they_hold(struct play *play, struct watch *watch)
 		if (!alive(play, false) && tally->holding >= alive(play, true) && !held.others)
 			break;
 		nap_ms(5);
-		if (i == SETTLE_TRIES / 4)
-			watch_print(watch);
 	}
+	if (alive(play, false) || held.others)
+		watch_print(watch);
 	if (alive(play, false))
 		complain(play, "%u victims do not end", alive(play, false));
 	if (tally->holding < alive(play, true))
