@@ -153,11 +153,11 @@ static void set_quota(struct admin *admin, struct order *order, const ProtobufCM
 
 /* --- made ------------------------------------------------------------------------------------- */
 
-/* Beside the daemon's own socket. Return: 0 or -ENAMETOOLONG. */
+/* In a directory beside the daemon's own socket. Return: 0 or -ENAMETOOLONG. */
 static int path_of(const struct admin *admin, const char *name, char path[static 108])
 {
 	const char *own = admin->running->socket, *slash = strrchr(own, '/');
-	int n = snprintf(path, 108, "%.*stenant-%s.sock", slash ? (int)(slash - own + 1) : 0, own,
+	int n = snprintf(path, 108, "%.*stenants/%s.sock", slash ? (int)(slash - own + 1) : 0, own,
 			 name);
 
 	return n < 0 || n >= 108 ? -ENAMETOOLONG : 0;

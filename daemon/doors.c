@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "daemon/endpoint.h"
 #include "daemon/log.h"
@@ -39,9 +40,16 @@ struct doors {
 
 static void door_close(struct doors *doors, struct door *door)
 {
+	char *slash;
+
 	TAILQ_REMOVE(&doors->list, door, link);
 	listener_free(door->listener);
 	endpoint_close(door->endpoint);
+	/* The first of those made at run time made their directory, the last one takes it away. */
+	if (door->made && door->path && (slash = strrchr(door->path, '/'))) {
+		*slash = 0;
+		(void)rmdir(door->path);
+	}
 	free(door->path);
 	free(door);
 }

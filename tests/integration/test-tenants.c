@@ -116,7 +116,7 @@ static void test_reload_moves_guarantees(void **state)
 	/* with one that was made it does not fit any more; without the guarantee it does */
 	many_write_config(f, DAEMON, "[default]\nlimit.small = 8\n");
 	MANY_CTL(f, 0, "reloaded", "reload");
-	MANY_CTL(f, 0, "tenant-m.sock", "tenant create m --guarantee small=2");
+	MANY_CTL(f, 0, "tenants/m.sock", "tenant create m --guarantee small=2");
 	many_write_config(f, DAEMON,
 			  "[tenant x]\nuid = 70\nlimit.small = 16\nguarantee.small = 15\n");
 	MANY_CTL(
@@ -215,7 +215,7 @@ static void test_create(void **state)
 	char path[128];
 	struct stat st;
 
-	snprintf(path, sizeof(path), "%s/run/tenant-web.sock", f->program->directory);
+	snprintf(path, sizeof(path), "%s/run/tenants/web.sock", f->program->directory);
 	assert_int_equal(
 		many_ctl(f, "tenant create web --limit small=3 --guarantee small=16M --user %d",
 			 UID_B),
@@ -224,7 +224,7 @@ static void test_create(void **state)
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(many_tenant(f, "web").limit, 3);
 	assert_int_equal(many_tenant(f, "web").guarantee, 2);
-	b = many_start_at(f, "tenant-web.sock", UID_B);
+	b = many_start_at(f, "tenants/web.sock", UID_B);
 	assert_int_equal(many_take_all(b, BLOCK_BYTES, -EDQUOT), 3);
 	/* root is not the user that may */
 	peer = peer_connect(path);
@@ -252,8 +252,8 @@ static void test_create(void **state)
 	MANY_CTL(f, 1, "there is no tenant \"web\"", "tenant delete web");
 	MANY_CTL(f, 1, "was not made at run time", "tenant delete sure");
 	/* the name is free again */
-	MANY_CTL(f, 0, "tenant-web.sock", "tenant create web --any-user");
-	b = many_start_at(f, "tenant-web.sock", UID_C);
+	MANY_CTL(f, 0, "tenants/web.sock", "tenant create web --any-user");
+	b = many_start_at(f, "tenants/web.sock", UID_C);
 	many_take(b, 0, BLOCK_BYTES);
 	client_free(b);
 }
@@ -281,10 +281,10 @@ static void test_delete_with_grace(void **state)
 	char path[128];
 	struct stat st;
 
-	snprintf(path, sizeof(path), "%s/run/tenant-web.sock", f->program->directory);
+	snprintf(path, sizeof(path), "%s/run/tenants/web.sock", f->program->directory);
 	MANY_CTL(f, 0, path, "tenant create web --any-user --limit small=4 --guarantee small=4");
-	a = many_start_at(f, "tenant-web.sock", UID_B);
-	b = many_start_at(f, "tenant-web.sock", UID_C);
+	a = many_start_at(f, "tenants/web.sock", UID_B);
+	b = many_start_at(f, "tenants/web.sock", UID_C);
 	many_take(a, 0, BLOCK_BYTES);
 	many_take(a, 1, 2 * MIB);
 	client_fill(a, 0, 5);
@@ -356,8 +356,8 @@ static void test_delete_of_the_living(void **state)
 	char *memory;
 
 	MANY_CTL(f, 0, "web", "tenant create web --any-user --limit small=4");
-	a = many_start_at(f, "tenant-web.sock", UID_B);
-	condemned = many_start_at(f, "tenant-web.sock", UID_C);
+	a = many_start_at(f, "tenants/web.sock", UID_B);
+	condemned = many_start_at(f, "tenants/web.sock", UID_C);
 	many_take(a, 0, 2 * BLOCK_BYTES);
 	many_take(condemned, 0, BLOCK_BYTES);
 	own = map_block(f, "tenant-web.sock", &memory);
@@ -394,13 +394,13 @@ static void test_delete_without_an_admin(void **state)
 
 	MANY_CTL(f, 0, "one", "tenant create one --any-user --limit small=4");
 	MANY_CTL(f, 0, "two", "tenant create two --any-user --limit small=4");
-	a = many_start_at(f, "tenant-one.sock", UID_B);
+	a = many_start_at(f, "tenants/one.sock", UID_B);
 	many_take(a, 0, BLOCK_BYTES);
 	peer_free(begin_delete(f, "one", 200));
 	many_wait_for_log(f, "tenant deleted name=one");
 	client_free(a);
 	many_wait_until_gone(f, "one");
-	a = many_start_at(f, "tenant-two.sock", UID_B);
+	a = many_start_at(f, "tenants/two.sock", UID_B);
 	many_take(a, 0, BLOCK_BYTES);
 	peer_free(begin_delete(f, "two", 600000));
 	many_wait_for_log(f, "tenant leaves name=two");
