@@ -260,11 +260,13 @@ void alloc_release_blocks(struct hugepool *pool, const struct wanted *wanted,
 
 /*
  * An exclusive range needs the descriptors of its blocks. Of blocks that are kept idle we may have
- * none, and the daemon would not send them again.
+ * none, and the daemon would not send them again. Return: 0, or -ENOMEM if one of them cannot be let
+ * go of.
  */
-static void release_without_fd(struct hugepool *pool, struct window *window)
+static int release_without_fd(struct hugepool *pool, struct window *window)
 {
 	struct release release;
+	int r = 0;
 
 	request_release_init(&release);
 	for (uint32_t i = 0; i < window->nr_blocks; i++) {
@@ -274,16 +276,19 @@ static void release_without_fd(struct hugepool *pool, struct window *window)
 			continue;
 		block->retired = true;
 		request_release(pool, &release, window, i * window->block_pages, 1, false);
+		if (block->state == BLOCK_MAPPED && !block->leaving)
+			r = -ENOMEM;
 	}
 	request_release_flush(pool, &release);
+	return r;
 }
 
 int alloc_prepare(struct hugepool *pool, const struct wanted *wanted)
 {
 	if (range_table_reserve(&pool->ranges, wanted->count) < 0)
 		return handle_fail(pool, -ENOMEM, "no memory to write the ranges down");
-	if (wanted->exclusive && pool->flags & HUGEPOOL_KEEP_BLOCKS)
-		release_without_fd(pool, wanted->window);
+	if (wanted->exclusive && release_without_fd(pool, wanted->window) < 0)
+		return handle_fail(pool, -ENOMEM, "no memory to let go of an idle block");
 	return 0;
 }
 
