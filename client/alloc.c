@@ -300,11 +300,13 @@ static int ask(struct hugepool *pool, const struct wanted *wanted, const Hugepoo
 	Hugepool__V1__Alloc alloc;
 	int r;
 
-	alloc_put_message(wanted, &alloc);
-	pool->keep_fds = wanted->exclusive;
-	r = request_exchange_waiting(pool, TYPE(ALLOC), &alloc.base, alloc.deadline_ms, TYPE(GRANT),
-				     &reply);
-	pool->keep_fds = false;
+	do { /* with what is left of its time */
+		alloc_put_message(wanted, &alloc);
+		pool->keep_fds = wanted->exclusive;
+		r = request_exchange_waiting(pool, TYPE(ALLOC), &alloc.base, alloc.deadline_ms,
+					     TYPE(GRANT), &reply);
+		pool->keep_fds = false;
+	} while (r == REQUEST_RESUMED);
 	if (r == -ENOMEM || r == -EDQUOT || (r == -ETIMEDOUT && !pool->connection.broken))
 		pool->error.asked_bytes = wanted->bytes;
 	*ret = (const Hugepool__V1__Ranges *)reply;
@@ -323,9 +325,10 @@ static int give_back(struct hugepool *pool, const struct wanted *wanted,
 	ranges.n_ranges = wanted->count * HP_WIRE_RANGE_WORDS;
 	ranges.ranges = memcpy(words, grant->ranges, ranges.n_ranges * sizeof(words[0]));
 	r = request_exchange(pool, alloc_free_type(wanted), &ranges.base, TYPE(DONE), NULL);
-	if (r == 0)
-		alloc_release_blocks(pool, wanted, &ranges);
-	return r;
+	if (r < 0)
+		return r;
+	alloc_release_blocks(pool, wanted, &ranges);
+	return 0;
 }
 
 static int take_locked(struct hugepool *pool, const struct hugepool_request *request,

@@ -51,6 +51,14 @@ struct held_range *free_find(struct hugepool *pool, const struct hugepool_range 
 	return held && !held->leaving ? held : NULL;
 }
 
+static int fail_lost(struct hugepool *pool, size_t index)
+{
+	handle_note(pool, -ESTALE,
+		    "the daemon came back without this range: it must not be used any more");
+	pool->error.index = index;
+	return -ESTALE;
+}
+
 static int fail_shared(struct hugepool *pool, size_t index)
 {
 	handle_note(pool, -EINVAL,
@@ -71,9 +79,11 @@ int free_begin(struct hugepool *pool, const struct hugepool_range *ranges, size_
 	for (size_t i = 0; i < n; i++) {
 		struct held_range *held = find_held(pool, &ranges[i]);
 
-		if (!held || held->leaving || held->shared) {
+		if (!held || held->leaving || held->shared || held->lost) {
 			free_undo(pool, ranges, i);
-			return held && held->shared ? fail_shared(pool, i) : fail_not_held(pool, i);
+			return held && held->shared ? fail_shared(pool, i)
+			       : held && held->lost ? fail_lost(pool, i)
+						    : fail_not_held(pool, i);
 		}
 		held->leaving = true;
 		memcpy(words + i * HP_WIRE_RANGE_WORDS, ranges[i].lease, sizeof(ranges[i].lease));
@@ -122,11 +132,12 @@ static int free_locked(struct hugepool *pool, const struct hugepool_range *range
 	message.n_ranges = n * HP_WIRE_RANGE_WORDS;
 	message.ranges = words;
 	r = request_exchange(pool, TYPE(FREE), &message.base, TYPE(DONE), NULL);
-	if (r < 0)
+	if (r < 0) {
 		free_undo(pool, ranges, n);
-	else
-		free_finish(pool, ranges, n);
-	return r;
+		return r;
+	}
+	free_finish(pool, ranges, n);
+	return 0;
 }
 
 int hugepool_free_bulk(struct hugepool *pool, const struct hugepool_range *ranges, size_t n)
@@ -249,6 +260,8 @@ static int free_part_locked(struct hugepool *pool, struct hugepool_range *range,
 		return fail_not_held(pool, 0);
 	if (held->shared)
 		return fail_shared(pool, 0);
+	if (held->lost)
+		return fail_lost(pool, 0);
 	r = get_part(pool, held, offset_bytes, length_bytes, &part);
 	if (r < 0)
 		return r;
@@ -261,10 +274,15 @@ static int free_part_locked(struct hugepool *pool, struct hugepool_range *range,
 	message.range = range->lease;
 	message.offset = part.offset;
 	message.pages = part.pages;
+	held->cut_offset = part.offset;
+	held->cut_pages = part.pages;
 	r = request_exchange(pool, TYPE(FREE_PART), &message.base, TYPE(GRANT), &reply);
+	held = find_held(pool, range); /* others may have moved in the table meanwhile */
+	held->cut_pages = 0;
 	if (r < 0)
 		return r;
-	if (read_left(pool, (const Hugepool__V1__Ranges *)reply, &part) < 0)
+	/* What is left of a lease keeps its generation. */
+	if (r == 0 && read_left(pool, (const Hugepool__V1__Ranges *)reply, &part) < 0)
 		return request_fail_protocol(pool);
 
 	for (size_t i = 0; i < 2; i++)

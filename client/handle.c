@@ -16,7 +16,9 @@
 
 #define DEFAULT_SOCKET	   "/run/hugepool/hugepool.sock"
 #define DEFAULT_TIMEOUT_MS 10000
-#define STRUCT_BYTES_MAX   4096 /* a size above this is no size */
+#define OPTIONS_FIRST_BYTES \
+	(offsetof(struct hugepool_options, timeout_ms) + sizeof(int)) /* of the first version */
+#define STRUCT_BYTES_MAX 4096 /* a size above this is no size */
 
 #define TYPE(name) HUGEPOOL__V1__MESSAGE_TYPE__MESSAGE_TYPE_##name
 
@@ -113,23 +115,14 @@ static int take_zones(struct hugepool *pool, const Hugepool__V1__Welcome *welcom
 	return 0;
 }
 
-static int say_hello(struct hugepool *pool, const char *name)
+static int say_hello(struct hugepool *pool)
 {
-	Hugepool__V1__Hello hello = HUGEPOOL__V1__HELLO__INIT;
-	const ProtobufCMessage *reply;
 	const Hugepool__V1__Welcome *welcome;
-	int r;
+	int r = resume_say_hello(pool, &welcome);
 
-	hello.protocol = HP_PROTOCOL_VERSION;
-	hello.name.data = (uint8_t *)name;
-	hello.name.len = strnlen(name, HP_NAME_MAX);
-	r = request_exchange(pool, TYPE(HELLO), &hello.base, TYPE(WELCOME), &reply);
 	if (r < 0)
 		return r;
-	welcome = (const Hugepool__V1__Welcome *)reply;
-	if (welcome->protocol != HP_PROTOCOL_VERSION)
-		return handle_fail(pool, -EPROTO, "the daemon speaks protocol %u, this library %d",
-				   welcome->protocol, HP_PROTOCOL_VERSION);
+	resume_note_welcome(&pool->resume, welcome);
 	r = take_zones(pool, welcome);
 	if (r < 0)
 		return handle_fail(pool, r, "the daemon's zones make no sense");
@@ -155,6 +148,7 @@ static void let_go(struct hugepool *pool, bool unmap)
 static struct hugepool *destroy(struct hugepool *pool)
 {
 	pending_deinit(&pool->pendings);
+	resume_deinit(&pool->resume);
 	loop_deinit(&pool->loop);
 	connection_deinit(&pool->connection);
 	pthread_mutex_destroy(&pool->mutex);
@@ -170,10 +164,14 @@ static int open_with(struct hugepool *pool, const struct hugepool_options *optio
 
 	if (!path || !*path)
 		path = DEFAULT_SOCKET;
-	r = connection_init(&pool->connection, path, timeout_ms);
+	r = resume_init(&pool->resume, path,
+			options->name ? options->name : program_invocation_short_name,
+			options->resume_timeout_ms);
+	if (r == 0)
+		r = connection_init(&pool->connection, path, timeout_ms);
 	if (r < 0)
 		return handle_fail(pool, r, "%s: %s", path, strerror(-r));
-	return say_hello(pool, options->name ? options->name : program_invocation_short_name);
+	return say_hello(pool);
 }
 
 int handle_open(struct hugepool **ret, const struct hugepool_options *theirs,
@@ -184,7 +182,7 @@ int handle_open(struct hugepool **ret, const struct hugepool_options *theirs,
 	int r = 0;
 
 	if (theirs)
-		r = handle_take_struct(&options, sizeof(options), sizeof(options), theirs);
+		r = handle_take_struct(&options, sizeof(options), OPTIONS_FIRST_BYTES, theirs);
 	if (r < 0)
 		return r;
 	if (options.flags &

@@ -11,6 +11,7 @@
 #include "client/loop.h"
 #include "client/pending.h"
 #include "client/range.h"
+#include "client/resume.h"
 #include "client/window.h"
 #include "client/zero.h"
 
@@ -31,6 +32,7 @@ struct hugepool {
 	struct events events;
 	struct loop loop;
 	struct pendings pendings;
+	struct resume resume;
 	struct hugepool_error error;
 };
 

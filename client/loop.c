@@ -185,6 +185,15 @@ static int look(struct hugepool *pool)
 		loop_wake(pool); /* there is more */
 	if (r == 0 || r == -EAGAIN)
 		r = pending_expire(pool);
+	if (resume_is_possible(pool)) {
+		r = resume_try(pool);
+		if (r == -EAGAIN)
+			loop_unwatch(pool);
+		if (r == 0)
+			loop_wake(pool);
+		if (r == 0 || r == -EAGAIN)
+			return 0;
+	}
 	if (pool->connection.broken) {
 		loop_unwatch(pool); /* its end can be read for ever */
 		pending_fail(pool, r < 0 ? r : -ECONNRESET);

@@ -443,6 +443,17 @@ void pending_requeue(struct hugepool *pool)
 {
 	struct pendings *all = &pool->pendings;
 
+	for (struct pending **at = &all->unsent.first; *at;) {
+		struct pending *pending = *at;
+
+		if (!pending->is_free) {
+			at = &pending->next;
+			continue;
+		}
+		take_out(&all->unsent, at);
+		free_finish(pool, &pending->range, 1);
+		finish(pool, pending, 0, NULL);
+	}
 	for (size_t i = 0; i < PENDING_MAX && all->sent; i++) {
 		struct pending *pending = all->slots[i];
 
@@ -471,8 +482,9 @@ static int alloc_async_locked(struct hugepool *pool, const struct hugepool_reque
 
 	if (!fn)
 		return handle_fail(pool, -EINVAL, "no function to call with the range");
-	if (pool->connection.broken)
-		return request_fail_broken(pool, -ECONNRESET);
+	if (pool->connection.broken && !resume_is_possible(pool))
+		return request_fail_broken(pool, pool->connection.broken == -ESTALE ? -ESTALE
+										    : -ECONNRESET);
 	r = alloc_translate(pool, request, 1, &wanted);
 	if (r == 0)
 		r = alloc_prepare(pool, &wanted);
@@ -508,8 +520,9 @@ static int free_async_locked(struct hugepool *pool, const struct hugepool_range 
 	struct pending *pending;
 	int r;
 
-	if (pool->connection.broken)
-		return request_fail_broken(pool, -ECONNRESET);
+	if (pool->connection.broken && !resume_is_possible(pool))
+		return request_fail_broken(pool, pool->connection.broken == -ESTALE ? -ESTALE
+										    : -ECONNRESET);
 	r = free_begin(pool, range, 1, words);
 	if (r < 0)
 		return r;

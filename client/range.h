@@ -15,6 +15,8 @@ struct held_range {
 	bool leaving; /* named in a FREE that is under way */
 	bool shared;  /* others may hold it as well; only DETACH ends it */
 	bool untold;  /* revoked, and the program has not been told: event.h */
+	bool lost;    /* the daemon came back without it: whose it is now nobody knows */
+	uint32_t cut_offset, cut_pages; /* of the part that a FREE_PART under way names */
 	void *address;
 };
 

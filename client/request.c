@@ -108,6 +108,10 @@ static int note_broken(struct hugepool *pool, int error)
 					   pool->connection.wait_ms);
 	case -ECONNRESET:
 		return handle_fail(pool, error, "the connection to the daemon is lost");
+	case -ESTALE:
+		return handle_fail(
+			pool, error,
+			"the daemon has not taken this session back: what it holds stays charged until this process ends");
 	case -EMSGSIZE:
 		return handle_fail(pool, error, "the request is too long for a frame");
 	default:
@@ -118,7 +122,7 @@ static int note_broken(struct hugepool *pool, int error)
 /* Why it broke is worth a line, once. */
 static void log_broken(struct hugepool *pool)
 {
-	if (!pool->connection.broken || pool->break_logged)
+	if (!pool->connection.broken || pool->break_logged || pool->resume.under_way)
 		return;
 	pool->break_logged = true;
 	event_log(pool, LOG_ERR, "%s", pool->error.message);
@@ -298,8 +302,8 @@ static int read_last_word(struct hugepool *pool)
 	return r == -ECONNRESET || r == -EPROTO ? request_fail_broken(pool, -ECONNRESET) : r;
 }
 
-int request_exchange_waiting(struct hugepool *pool, uint8_t type, const ProtobufCMessage *message,
-			     uint32_t wait_ms, uint8_t reply_type, const ProtobufCMessage **ret)
+int request_exchange_once(struct hugepool *pool, uint8_t type, const ProtobufCMessage *message,
+			  uint32_t wait_ms, uint8_t reply_type, const ProtobufCMessage **ret)
 {
 	uint16_t tag = pool->last_tag = (uint16_t)(pool->last_tag % TAG_REQUEST_MAX + 1);
 	const ProtobufCMessage *reply;
@@ -307,7 +311,8 @@ int request_exchange_waiting(struct hugepool *pool, uint8_t type, const Protobuf
 	int r;
 
 	if (pool->connection.broken)
-		return request_fail_broken(pool, -ECONNRESET);
+		return request_fail_broken(pool, pool->connection.broken == -ESTALE ? -ESTALE
+										    : -ECONNRESET);
 	connection_begin(&pool->connection, wait_ms);
 	r = connection_send(&pool->connection, type, tag, message);
 	if (r < 0)
@@ -331,6 +336,31 @@ int request_exchange_waiting(struct hugepool *pool, uint8_t type, const Protobuf
 	if (ret)
 		*ret = reply;
 	return 0;
+}
+
+/* Done, or to be asked for anew, once the daemon has been told what is held. */
+static bool is_settled_by_resume(uint8_t type)
+{
+	return type == TYPE(ALLOC) || type == TYPE(FREE) || type == TYPE(FREE_PART);
+}
+
+int request_exchange_waiting(struct hugepool *pool, uint8_t type, const ProtobufCMessage *message,
+			     uint32_t wait_ms, uint8_t reply_type, const ProtobufCMessage **ret)
+{
+	for (;;) {
+		bool was_broken = resume_is_possible(pool);
+		int r = 0;
+
+		if (!was_broken)
+			r = request_exchange_once(pool, type, message, wait_ms, reply_type, ret);
+		if (!resume_is_possible(pool))
+			return r;
+		r = resume_wait(pool);
+		if (r < 0)
+			return r;
+		if (is_settled_by_resume(type))
+			return REQUEST_RESUMED;
+	}
 }
 
 /* Whether it is to go: it holds nothing, and nobody wants it to stay. */

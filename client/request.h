@@ -8,13 +8,23 @@
 #include "client/handle.h"
 
 /*
- * One exchange. wait_ms: how long the daemon may let the request wait before it answers; the
+ * The connection broke, and all has gone on behind that: what the request was to give back is given
+ * back, and what it was to take has to be asked for again. Only of requests that do either.
+ */
+#define REQUEST_RESUMED 1
+
+/*
+ * One exchange, over a new connection if the present one is broken or breaks. wait_ms: how long the daemon may let the request wait before it answers; the
  * time-out of replies comes on top of that. reply_type: the reply wanted; the message is borrowed
- * from the connection until the next exchange. Return: 0 or -errno, with the handle's error
- * written. What leaves the stream out of step breaks the connection: -ECONNRESET from then on.
+ * from the connection until the next exchange. Return: 0; REQUEST_RESUMED; -errno, with the handle's
+ * error written. What leaves the stream out of step breaks the connection: -ECONNRESET from then on.
  */
 int request_exchange_waiting(struct hugepool *pool, uint8_t type, const ProtobufCMessage *message,
 			     uint32_t wait_ms, uint8_t reply_type, const ProtobufCMessage **ret);
+
+/* The same over the present connection, whatever becomes of it. Return: 0 or -errno. */
+int request_exchange_once(struct hugepool *pool, uint8_t type, const ProtobufCMessage *message,
+			  uint32_t wait_ms, uint8_t reply_type, const ProtobufCMessage **ret);
 
 /* One that is answered at once. */
 static inline int request_exchange(struct hugepool *pool, uint8_t type,

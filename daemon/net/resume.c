@@ -406,13 +406,23 @@ static void end(struct restoring *restoring, struct slot *slot)
 	restoring->ended++;
 }
 
+/* As of a connection that breaks: without anything there is nothing to come back for. */
+static bool holds_nothing(const struct slot *slot)
+{
+	bool nothing = !slot->leases;
+
+	for (size_t i = 0; i < HP_ZONES_MAX; i++)
+		nothing &= !slot->pages[i];
+	return nothing;
+}
+
 /* An orphan's process is gone as it is; whoever has its token may come. */
 static void restore_slot(struct restoring *restoring, struct slot *slot)
 {
 	const struct net *net = restoring->net;
 	int pidfd = -1, rc = 0;
 
-	if (slot->state == SLOT_CONDEMNED)
+	if (slot->state == SLOT_CONDEMNED && !holds_nothing(slot))
 		rc = process_find(&slot->process, &pidfd);
 	if (rc < 0) {
 		log_error("taking over: a process cannot be held on to pid=%d error=\"%s\"",
@@ -420,7 +430,8 @@ static void restore_slot(struct restoring *restoring, struct slot *slot)
 		restoring->error = rc;
 		return;
 	}
-	if (rc == PROCESS_GONE || slot->state == SLOT_CLOSING || !tenant_is_live(slot->tenant)) {
+	if (rc == PROCESS_GONE || slot->state == SLOT_CLOSING || holds_nothing(slot) ||
+	    !tenant_is_live(slot->tenant)) {
 		if (pidfd >= 0)
 			close(pidfd);
 		end(restoring, slot);

@@ -103,7 +103,7 @@ static void test_open_errors(void **state)
 	options.flags = 1u << 31;
 	assert_int_equal(hugepool_open(&pool, &options), -EINVAL);
 	options.flags = 0;
-	options.size = sizeof(options) - 1;
+	options.size = offsetof(struct hugepool_options, timeout_ms);
 	assert_int_equal(hugepool_open(&pool, &options), -EINVAL);
 	options.size = (size_t)-1;
 	assert_int_equal(hugepool_open(&pool, &options), -EINVAL);

@@ -61,10 +61,16 @@ struct hugepool_options {
 	unsigned flags;
 	/* For connecting and for each reply; 0: 10 s, negative: for ever. */
 	int timeout_ms;
+	/*
+	 * If the daemon goes away or the connection breaks, calls connect again and go on with
+	 * everything that the handle has, for at most so long; 0: as long as the daemon keeps it for
+	 * us (usually 30 s), negative: not at all.
+	 */
+	int resume_timeout_ms;
 };
-#define HUGEPOOL_OPTIONS_INIT                                     \
-	{                                                         \
-		sizeof(struct hugepool_options), NULL, NULL, 0, 0 \
+#define HUGEPOOL_OPTIONS_INIT                                        \
+	{                                                            \
+		sizeof(struct hugepool_options), NULL, NULL, 0, 0, 0 \
 	}
 
 enum hugepool_request_flags {
