@@ -679,6 +679,19 @@ int hp_zone_free_slot(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot, u
 	return bad ? HP_BAD_PAGE : 0;
 }
 
+int hp_zone_rename(struct hp_zone *zone, uint32_t slot, struct hp_range *range)
+{
+	uint64_t raw;
+	int r;
+
+	hp_zone_lock(zone);
+	r = hp_lease_check(zone, slot, range, &raw);
+	if (r == 0)
+		range->generation = hp_lease_store(zone, range->pfn, range->pages, slot);
+	hp_zone_unlock(zone);
+	return r;
+}
+
 int hp_zone_ack(struct hp_zone *zone, uint32_t slot, const struct hp_range *range)
 {
 	struct giving g = giving_begin(zone, NULL);

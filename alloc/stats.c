@@ -194,9 +194,10 @@ uint32_t hp_zone_nr_blocks(const struct hp_zone *zone)
 	return zone->nr_blocks;
 }
 
-int hp_zone_for_each_lease(struct hp_zone *zone, hp_lease_fn fn, void *userdata)
+int hp_zone_for_each_lease_in(struct hp_zone *zone, hp_pfn_t from, hp_pfn_t to, hp_lease_fn fn,
+			      void *userdata)
 {
-	for (hp_pfn_t pfn = 0; pfn < zone->config.nr_pages;) {
+	for (hp_pfn_t pfn = from; pfn < to && pfn < zone->config.nr_pages;) {
 		struct hp_lease_word word = hp_lease_get(zone, pfn);
 		struct hp_range range = {.pfn = pfn,
 					 .pages = word.pages,
@@ -214,4 +215,9 @@ int hp_zone_for_each_lease(struct hp_zone *zone, hp_lease_fn fn, void *userdata)
 		pfn += word.pages;
 	}
 	return 0;
+}
+
+int hp_zone_for_each_lease(struct hp_zone *zone, hp_lease_fn fn, void *userdata)
+{
+	return hp_zone_for_each_lease_in(zone, 0, zone->config.nr_pages, fn, userdata);
 }

@@ -238,6 +238,13 @@ int hp_zone_share_get(struct hp_zone *zone, uint32_t slot, const struct hp_range
 /* Frees every lease of a slot, revoked words included. ret_pages: how many pages came back. */
 int hp_zone_free_slot(struct hp_zone *zone, struct hp_pcp *pcp, uint32_t slot, uint64_t *ret_pages);
 
+/*
+ * Gives a lease that its holder has not heard of the next generation, where the one it has would
+ * make its name that of an earlier one which is not forgotten yet. Return: as hp_zone_free(); range
+ * is the new name if it is 0.
+ */
+int hp_zone_rename(struct hp_zone *zone, uint32_t slot, struct hp_range *range);
+
 /* Ends a revoked word, on acknowledgement, resume or death. Return: as hp_zone_free(). */
 int hp_zone_ack(struct hp_zone *zone, uint32_t slot, const struct hp_range *range);
 
@@ -327,6 +334,10 @@ uint32_t hp_zone_nr_blocks(const struct hp_zone *zone);
 typedef int (*hp_lease_fn)(void *userdata, uint32_t slot, const struct hp_range *range,
 			   enum hp_lease_state state);
 int hp_zone_for_each_lease(struct hp_zone *zone, hp_lease_fn fn, void *userdata);
+
+/* The same for words that begin in [from, to), from not inside of a lease. */
+int hp_zone_for_each_lease_in(struct hp_zone *zone, hp_pfn_t from, hp_pfn_t to, hp_lease_fn fn,
+			      void *userdata);
 
 /* Is this range, exactly, leased by slot? Return: as hp_zone_free(), changing nothing. */
 int hp_zone_lookup(struct hp_zone *zone, uint32_t slot, const struct hp_range *range);

@@ -566,6 +566,47 @@ static void a_walk_over_leases_can_be_ended(void **state)
 	assert_int_equal(seen, 2);
 }
 
+static int note_lease(void *userdata, uint32_t slot, const struct hp_range *range,
+		      enum hp_lease_state state)
+{
+	struct hp_range *seen = userdata;
+
+	assert_int_equal(slot, ALICE);
+	assert_int_equal(state, HP_LEASE_LEASED);
+	assert_int_equal(seen->pages, 0);
+	*seen = *range;
+	return 0;
+}
+
+static void a_walk_sees_what_begins_in_its_pages(void **state)
+{
+	struct hp_range a = grant(ALICE, 4), b = grant(ALICE, 4), seen = {0};
+
+	(void)state;
+	assert_int_equal(b.pfn, a.pfn + 4);
+	hp_zone_for_each_lease_in(box.zone, a.pfn, b.pfn, note_lease, &seen);
+	assert_int_equal(seen.pfn, a.pfn);
+	assert_int_equal(seen.generation, a.generation);
+	seen.pages = 0;
+	hp_zone_for_each_lease_in(box.zone, b.pfn, b.pfn + 1, note_lease, &seen);
+	assert_int_equal(seen.pfn, b.pfn);
+	assert_int_equal(seen.pages, b.pages);
+	hp_zone_for_each_lease_in(box.zone, b.pfn + 4, UINT32_MAX, note_lease, &seen);
+}
+
+static void a_renamed_lease_is_known_by_its_new_name_alone(void **state)
+{
+	struct hp_range old = grant(ALICE, 4), renamed = old;
+
+	(void)state;
+	assert_int_equal(hp_zone_rename(box.zone, BOB, &renamed), HP_WRONG_HOLDER);
+	assert_int_equal(renamed.generation, old.generation);
+	assert_int_equal(hp_zone_rename(box.zone, ALICE, &renamed), HP_OK);
+	assert_int_equal(renamed.generation, old.generation + 1);
+	assert_int_equal(hp_zone_free(box.zone, NULL, ALICE, &old), HP_STALE);
+	assert_int_equal(hp_zone_free(box.zone, NULL, ALICE, &renamed), HP_OK);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -598,6 +639,8 @@ int main(void)
 		zone_test(the_counter_of_references_ends),
 		zone_test(free_slot_frees_what_a_slot_has_and_nothing_else),
 		zone_test(a_walk_over_leases_can_be_ended),
+		zone_test(a_walk_sees_what_begins_in_its_pages),
+		zone_test(a_renamed_lease_is_known_by_its_new_name_alone),
 	};
 
 	return cmocka_run_group_tests_name("free", tests, NULL, NULL);
