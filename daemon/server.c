@@ -315,6 +315,15 @@ static void wake_worker(void *userdata, unsigned worker)
 	worker_wake(net->workers[worker]);
 }
 
+/* revokes_tell_fn */
+static void tell_notices(void *userdata)
+{
+	const struct net *net = userdata;
+
+	for (size_t i = 0; i < net->nr_workers; i++)
+		worker_notice(net->workers[i]);
+}
+
 static int make_memory(struct server *server)
 {
 	struct pool_callbacks callbacks = {
@@ -343,6 +352,9 @@ static int make_memory(struct server *server)
 	if (!rc)
 		rc = leases_new(&server->net.leases, server->pool, server->net.slots,
 				server->net.waits, server->net.shares);
+	if (!rc)
+		rc = revokes_new(&server->net.revokes, server->pool, server->net.slots,
+				 server->net.leases, tell_notices, &server->net);
 	for (size_t i = 0; !rc && i < pool_nr_zones(server->pool); i++)
 		server->ops.configured_bytes += pool_zone(server->pool, i)->config->size_bytes;
 	return rc;
@@ -454,6 +466,7 @@ struct server *server_free(struct server *server)
 	free(server->workers);
 	admin_free(server->admin);
 	orders_free(server->net.orders);
+	revokes_free(server->net.revokes);
 	leases_free(server->net.leases);
 	shares_free(server->net.shares);
 	waits_free(server->net.waits);

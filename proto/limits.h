@@ -34,6 +34,7 @@
 #define HP_SLOTS_MAX		      16384 /* holders: open sessions and what is left of broken ones */
 #define HP_SLOTS_PER_TENANT_MAX	      2048
 #define HP_WAITS_PER_SESSION_MAX      64       /* requests that wait at one time */
+#define HP_REVOCATIONS_MAX	      16       /* of one admin session, under way at one time */
 #define HP_DEADLINE_MAX_MS	      86400000 /* how long one may wait: a day */
 #define HP_PRIORITY_MAX		      255
 #define HP_SHARES_MAX		      1024 /* shared ranges at one time */

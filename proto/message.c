@@ -145,7 +145,7 @@ static const struct {
 	TYPE(RELOADED, "reloaded", reloaded),
 	TYPE(BLOCKS, "blocks", blocks),
 	TYPE(BLOCK_RETIRED, "block_retired", blocks),
-	TYPE(REVOKED, "revoked", ranges),
+	TYPE(REVOKED, "revoked", revoked),
 	TYPE(PRESSURE, "pressure", pressure),
 };
 

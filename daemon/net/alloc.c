@@ -11,6 +11,7 @@
 
 #include "daemon/net/alloc.h"
 #include "daemon/net/blocks.h"
+#include "daemon/net/notices.h"
 #include "daemon/net/park.h"
 #include "daemon/net/reply.h"
 #include "daemon/net/share.h"
@@ -138,27 +139,37 @@ void alloc_refuse(struct session *session, uint16_t tag, int condition,
 void alloc_take_back(struct session *session, const struct hp_request *request,
 		     const struct hp_grant *grants, size_t n)
 {
-	struct worker *worker = session->worker;
-	size_t bad;
-
 	if (request->flags & HP_ALLOC_SHARED) {
-		shares_detach(worker->net->shares, session->slot, &grants->range);
+		shares_detach(session->worker->net->shares, session->slot, &grants->range);
 		return;
 	}
 	for (size_t i = 0; i < n; i++)
-		worker->scratch.ranges[i] = grants[i].range;
-	if (leases_return(worker->net->leases, worker->caches, session->slot,
-			  worker->scratch.ranges, n, &bad))
-		assert(!"what was just granted is ours");
+		if (notices_let_go(session, &grants[i].range, true))
+			assert(!"what was just granted is ours");
+}
+
+/* Was anything of it taken, by force, before the client has heard of it? */
+static bool is_taken(struct session *session, const struct hp_grant *grants, size_t n)
+{
+	notices_take(session, grants, n);
+	for (size_t i = 0; i < n && session->slot->revoked; i++)
+		if (notices_is_lost(session, &grants[i].range))
+			return true;
+	return false;
 }
 
 void alloc_deliver(struct session *session, uint16_t tag, struct pool_zone *zone,
 		   const struct hp_request *request, const struct hp_grant *grants, size_t n)
 {
-	if (blocks_deliver(session, tag, zone, grants, n, false))
+	if (!(request->flags & HP_ALLOC_SHARED) && is_taken(session, grants, n)) {
+		refuse(session, tag, &(struct refusal){.code = CODE(REVOKED), .zone = zone},
+		       "the range was taken by the operator at the moment it was granted; ask again");
 		alloc_take_back(session, request, grants, n);
-	else
+	} else if (blocks_deliver(session, tag, zone, grants, n, false)) {
+		alloc_take_back(session, request, grants, n);
+	} else {
 		reply_grant(session, tag, grants, n);
+	}
 }
 
 void request_alloc(struct session *session, uint16_t tag, const ProtobufCMessage *message)

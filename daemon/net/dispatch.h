@@ -39,6 +39,9 @@ void request_tenant_create(struct session *session, uint16_t tag, const Protobuf
 void request_tenant_delete(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_reload(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 
+/* revoke.c */
+void request_revoke(struct session *session, uint16_t tag, const ProtobufCMessage *message);
+
 /* look.c */
 void request_stats(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_list(struct session *session, uint16_t tag, const ProtobufCMessage *message);

@@ -6,8 +6,10 @@
  */
 #include "daemon/net/dispatch.h"
 
+#include <assert.h>
 #include <errno.h>
 
+#include "daemon/net/notices.h"
 #include "daemon/net/ranges.h"
 #include "daemon/net/reply.h"
 
@@ -41,7 +43,8 @@ static struct range_error range_error(const struct session *session, int conditi
 	case HP_STALE:
 		return (struct range_error){CODE(STALE), "the lease there is a later one"};
 	case HP_REVOKED:
-		return (struct range_error){CODE(REVOKED), "it has been revoked"};
+		return (struct range_error){CODE(REVOKED),
+					    "it was taken by the operator; free it as a whole"};
 	case -EINVAL:
 		return (struct range_error){CODE(INVALID), "the part is not inside of the lease"};
 	default:
@@ -106,27 +109,68 @@ static uint32_t forget_pages(struct session *session, uint8_t zone_id, hp_pfn_t 
 			  pages);
 }
 
+/*
+ * Of several zones, or with something in it that was taken: each by itself, after all have been
+ * found right. What is taken meanwhile is still right. Return: 0 or, with ret_bad, as
+ * hp_zone_free() and nothing has changed.
+ */
+static int free_one_by_one(struct session *session, const struct hp_range *ranges, size_t n,
+			   size_t *ret_bad)
+{
+	int rc;
+
+	notices_take(session, NULL, 0);
+	rc = leases_check(session->worker->net->leases, session->slot, ranges, n, ret_bad);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < n; i++)
+		if (notices_let_go(session, &ranges[i], false))
+			assert(!"only its own worker ends a lease for good");
+	return 0;
+}
+
+static bool same_zone(const struct hp_range *ranges, size_t n)
+{
+	for (size_t i = 1; i < n; i++)
+		if (ranges[i].zone != ranges[0].zone)
+			return false;
+	return true;
+}
+
+/* All at once, as it usually is. Return: whether it was possible. */
+static bool free_at_once(struct session *session, const struct hp_range *ranges, size_t n)
+{
+	struct worker *worker = session->worker;
+	uint32_t emptied = 0;
+	size_t bad;
+
+	if (!same_zone(ranges, n) ||
+	    leases_return(worker->net->leases, worker->caches, session->slot, ranges, n, &bad))
+		return false;
+	for (size_t i = 0; i < n; i++)
+		emptied += forget_pages(session, ranges[i].zone, ranges[i].pfn, ranges[i].pages);
+	if (emptied)
+		pool_poke(worker->net->pool);
+	return true;
+}
+
+/* FREE, and ACK: whoever acknowledges that he is asked for a lease gives it back. */
 void request_free(struct session *session, uint16_t tag, const ProtobufCMessage *message)
 {
 	const Hugepool__V1__Ranges *free = (const Hugepool__V1__Ranges *)message;
-	struct worker *worker = session->worker;
-	const struct hp_range *ranges = worker->scratch.ranges;
+	const struct hp_range *ranges = session->worker->scratch.ranges;
 	int n = ranges_get(session, tag, free->ranges, free->n_ranges), rc;
-	uint32_t emptied = 0;
 	size_t bad;
 
 	if (n < 0)
 		return;
-	rc = leases_return(worker->net->leases, worker->caches, session->slot, ranges, (size_t)n,
-			   &bad);
-	if (rc) {
-		ranges_refuse(session, tag, rc, &ranges[bad], (uint32_t)bad);
-		return;
+	if (!free_at_once(session, ranges, (size_t)n)) {
+		rc = free_one_by_one(session, ranges, (size_t)n, &bad);
+		if (rc) {
+			ranges_refuse(session, tag, rc, &ranges[bad], (uint32_t)bad);
+			return;
+		}
 	}
-	for (int i = 0; i < n; i++)
-		emptied += forget_pages(session, ranges[i].zone, ranges[i].pfn, ranges[i].pages);
-	if (emptied)
-		pool_poke(worker->net->pool);
 	reply_done(session, tag);
 }
 
@@ -154,6 +198,9 @@ void request_free_part(struct session *session, uint16_t tag, const ProtobufCMes
 		rc = leases_return_part(worker->net->leases, worker->caches, session->slot, range,
 					part->offset, part->pages, kept, &nr_kept);
 	if (rc) {
+		notices_take(session, NULL, 0); /* before an answer that only they explain */
+		if (leases_is_revoked(session->slot, range))
+			rc = HP_REVOKED;
 		ranges_refuse(session, tag, rc, range, 0);
 		return;
 	}

@@ -199,6 +199,18 @@ void parked_fetch(struct worker *worker)
 	}
 }
 
+bool parked_has(struct session *session, const struct hp_range *range)
+{
+	struct parked *parked;
+
+	TAILQ_FOREACH (parked, &session->parked, link)
+		for (size_t i = 0; i < parked->waiter.n; i++)
+			if (waits_is_granted(session->worker->net->waits, &parked->waiter) &&
+			    range_equal(&parked->grants[i].range, range))
+				return true;
+	return false;
+}
+
 /* Whether it had been granted or not: the client is not told of it, only why (NULL: nothing). */
 static void drop(struct parked *parked, Hugepool__V1__Code code, const char *why)
 {

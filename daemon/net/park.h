@@ -24,5 +24,8 @@ void parked_refuse(struct session *session);
 /* Refuses what has come to be more than its tenant may ever have. Return: whether there was any. */
 bool parked_look(struct session *session);
 
+/* Is this what one of them was granted, and nobody has fetched? */
+bool parked_has(struct session *session, const struct hp_range *range);
+
 /* Nothing of the session waits any more; each is answered by CANCELLED, or nobody is there to hear. */
 void parked_drop(struct session *session, bool answer);

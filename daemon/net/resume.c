@@ -113,6 +113,8 @@ static int take_over(struct session *session, uint16_t tag, ProtobufCBinaryData 
 		       "the daemon is out of memory");
 		return -1;
 	}
+	/* What was taken from it is not on its list, or it will hear that it is not kept. */
+	leases_ack_all(net->leases, slot);
 	for (size_t i = 0; i < HP_ZONES_MAX; i++)
 		resume->held_pages[i] = slot->pages[i];
 	session->resume = resume;

@@ -28,10 +28,12 @@
 
 #include "daemon/log.h"
 #include "daemon/net/dispatch.h"
+#include "daemon/net/notices.h"
 #include "daemon/net/order.h"
 #include "daemon/net/park.h"
 #include "daemon/net/reply.h"
 #include "daemon/net/resume.h"
+#include "daemon/net/revoke.h"
 
 #define CODE(name) HUGEPOOL__V1__CODE__CODE_##name
 
@@ -113,6 +115,7 @@ void session_free(struct session *session)
 {
 	struct worker *worker = session->worker;
 
+	revoking_drop(session);
 	parked_drop(session, false);
 	orders_abandon(session);
 	/* These have not been read, but nobody is there who could be made to wait for them. */
@@ -473,6 +476,7 @@ int session_new(struct worker *worker, int fd, enum socket_kind kind, struct ten
 	session->pidfd = -1;
 	TAILQ_INIT(&session->parked);
 	TAILQ_INIT(&session->orders);
+	TAILQ_INIT(&session->revoking);
 	event_assign(&session->read_event, worker->base, fd, EV_READ | EV_PERSIST, on_readable,
 		     session);
 	event_assign(&session->write_event, worker->base, fd, EV_WRITE | EV_PERSIST, on_writable,
@@ -568,11 +572,18 @@ void session_retired(struct session *session, const struct pool_zone *zone, uint
 {
 	uint32_t pages;
 
+	notices_take(session, NULL, 0); /* what it had there was told of before, if it was taken */
 	if (session->phase != SESSION_SERVING ||
 	    known_generation(&session->known, zone, block, &pages) != generation)
 		return;
 	reply_retired(session, zone, block, generation);
 	session_go_on(session);
+}
+
+void session_take_notices(struct session *session)
+{
+	if (notices_take(session, NULL, 0))
+		session_go_on(session);
 }
 
 void session_press(struct session *session, uint32_t zones)

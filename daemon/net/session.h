@@ -23,6 +23,7 @@
 #include "daemon/net/worker.h"
 
 TAILQ_HEAD(parked_list, parked);
+TAILQ_HEAD(revoking_list, revoking);
 
 struct order;
 TAILQ_HEAD(session_orders, order);
@@ -63,6 +64,8 @@ struct session {
 	uint32_t turn;		      /* since when it has the slot: see slots_take() */
 	struct resume *resume;	      /* the list of what it keeps, while that is under way */
 	bool resumed;
+	struct revoking_list revoking; /* of an admin: revocations under way */
+	uint32_t nr_revoking;
 	uint32_t pressed; /* zones, as bits: asked for, and not read for all that is known */
 };
 
@@ -113,6 +116,9 @@ void session_press(struct session *session, uint32_t zones);
  * more is refused. May free the session.
  */
 void session_look_at_tenant(struct session *session);
+
+/* Tells the client what has been posted to its slot. */
+void session_take_notices(struct session *session);
 
 /* It did not get on in time. */
 void session_expired(struct session *session);

@@ -121,6 +121,12 @@ void worker_press(struct worker *worker, const struct pool_zone *zone)
 	}
 }
 
+void worker_notice(struct worker *worker)
+{
+	worker->noticed = true;
+	worker_wake(worker);
+}
+
 static void take_arrivals(struct worker *worker)
 {
 	struct handover_list arrivals = STAILQ_HEAD_INITIALIZER(arrivals);
@@ -135,6 +141,18 @@ static void take_arrivals(struct worker *worker)
 		if (session_new(worker, handover->fd, handover->kind, handover->tenant))
 			log_error("connection refused: no memory");
 		free(handover);
+	}
+}
+
+static void take_notices(struct worker *worker)
+{
+	struct session *session = TAILQ_FIRST(&worker->sessions), *next;
+
+	if (!atomic_exchange(&worker->noticed, false))
+		return;
+	for (; session; session = next) {
+		next = TAILQ_NEXT(session, link);
+		session_take_notices(session);
 	}
 }
 
@@ -206,6 +224,7 @@ static void on_wakeup(evutil_socket_t fd, short what, void *userdata)
 	turn_begin(&worker->turn);
 	take_arrivals(worker);
 	dismiss_sessions(worker);
+	take_notices(worker);
 	take_retired(worker);
 	press_sessions(worker);
 	parked_fetch(worker);

@@ -19,6 +19,7 @@
 #include "daemon/pool/pool.h"
 #include "daemon/tenancy/cache.h"
 #include "daemon/tenancy/lease.h"
+#include "daemon/tenancy/revoke.h"
 #include "daemon/tenancy/slot.h"
 #include "daemon/tenancy/tenant.h"
 #include "daemon/tenancy/wait.h"
@@ -39,6 +40,7 @@ struct net {
 	struct leases *leases;
 	struct waits *waits;
 	struct orders *orders;
+	struct revokes *revokes;
 	struct worker **workers;
 	size_t nr_workers;
 	const struct looks *looks; /* dispatch.h */
@@ -107,7 +109,7 @@ struct worker {
 	_Atomic bool asked;				 /* see worker_ask() */
 	_Atomic uint32_t connections, admin_connections; /* handed over and not yet gone */
 	_Atomic uint32_t pressure;			 /* zones, as bits */
-	_Atomic bool retired_any;
+	_Atomic bool noticed, retired_any;
 	_Atomic bool tenants_changed;
 	_Atomic bool dismissed_any;
 	_Atomic uint64_t *retired[HP_ZONES_MAX]; /* [block]: generation whose memory is going */
@@ -147,6 +149,9 @@ void worker_retire(struct worker *worker, const struct pool_zone *zone, uint32_t
 void worker_look_at_tenants(struct worker *worker);
 /* Broken sessions of it may have been resumed elsewhere: it forgets them. Any thread. */
 void worker_dismiss(struct worker *worker);
+
+/* Notices were posted to slots, perhaps of its sessions. Any thread. */
+void worker_notice(struct worker *worker);
 
 /* Has it look at what came from other threads. Any thread. */
 void worker_wake(struct worker *worker);

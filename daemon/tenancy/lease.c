@@ -137,22 +137,19 @@ int leases_grant(struct leases *leases, struct caches *caches, struct slot *slot
 }
 
 void leases_adopt(struct leases *leases, struct slot *slot, const struct pool_zone *zone,
-		  const struct hp_grant *grants, size_t n)
+		  struct hp_grant *grants, size_t n)
 {
 	uint32_t seconds = (uint32_t)(now_seconds() - leases->start);
 
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		note_since(leases, zone->id, grants[i].range.pfn, seconds);
+		/* Parts of leases keep its generation, so a page's generations do not always grow. */
+		while (slot->revoked && leases_is_revoked(slot, &grants[i].range) &&
+		       !hp_zone_rename(zone->zone, slot->number, &grants[i].range))
+			;
+	}
 	add(&slot->leases, n);
 	add(&slot->pages[zone->id], (uint64_t)n * grants[0].range.pages);
-}
-
-static bool same_zone(const struct hp_range *ranges, size_t n)
-{
-	for (size_t i = 1; i < n; i++)
-		if (ranges[i].zone != ranges[0].zone)
-			return false;
-	return true;
 }
 
 /* A page that failed its check stays out; the lease is over all the same. */
@@ -165,8 +162,8 @@ static int ended(int rc, const struct slot *slot)
 	return 0;
 }
 
-static int return_one_zone(struct leases *leases, struct caches *caches, struct slot *slot,
-			   const struct hp_range *ranges, size_t n, size_t *ret_bad)
+int leases_return(struct leases *leases, struct caches *caches, struct slot *slot,
+		  const struct hp_range *ranges, size_t n, size_t *ret_bad)
 {
 	struct pool_zone *zone = pool_zone(leases->pool, ranges[0].zone);
 	uint64_t pages = 0;
@@ -192,17 +189,24 @@ static int return_one_zone(struct leases *leases, struct caches *caches, struct 
 	return 0;
 }
 
-/* Is every one of them, each in its own zone, a lease of this slot, and none named twice? */
-static int look_up(struct leases *leases, const struct slot *slot, const struct hp_range *ranges,
-		   size_t n, size_t *ret_bad)
+static int check_one(const struct leases *leases, const struct slot *slot,
+		     const struct hp_range *range)
+{
+	struct pool_zone *zone = pool_zone(leases->pool, range->zone);
+
+	if (leases_is_revoked(slot, range))
+		return 0;
+	return zone ? hp_zone_lookup(zone->zone, slot->number, range) : HP_OUT_OF_RANGE;
+}
+
+int leases_check(const struct leases *leases, const struct slot *slot,
+		 const struct hp_range *ranges, size_t n, size_t *ret_bad)
 {
 	for (size_t i = 0; i < n; i++) {
-		struct pool_zone *zone = pool_zone(leases->pool, ranges[i].zone);
-		int rc = zone ? hp_zone_lookup(zone->zone, slot->number, &ranges[i])
-			      : HP_OUT_OF_RANGE;
+		int rc = check_one(leases, slot, &ranges[i]);
 
 		for (size_t j = 0; j < i && !rc; j++)
-			if (ranges[j].zone == ranges[i].zone && ranges[j].pfn == ranges[i].pfn)
+			if (range_equal(&ranges[i], &ranges[j]))
 				rc = HP_NOT_LEASED;
 		if (rc) {
 			*ret_bad = i;
@@ -210,23 +214,6 @@ static int look_up(struct leases *leases, const struct slot *slot, const struct 
 		}
 	}
 	return 0;
-}
-
-int leases_return(struct leases *leases, struct caches *caches, struct slot *slot,
-		  const struct hp_range *ranges, size_t n, size_t *ret_bad)
-{
-	int rc;
-
-	if (same_zone(ranges, n))
-		return return_one_zone(leases, caches, slot, ranges, n, ret_bad);
-
-	/* Only this thread changes leases of this slot: what was right stays right. */
-	rc = look_up(leases, slot, ranges, n, ret_bad);
-	for (size_t i = 0; i < n && !rc; i++) {
-		rc = return_one_zone(leases, caches, slot, &ranges[i], 1, ret_bad);
-		*ret_bad = i;
-	}
-	return rc;
 }
 
 int leases_return_part(struct leases *leases, struct caches *caches, struct slot *slot,
@@ -255,6 +242,123 @@ int leases_return_part(struct leases *leases, struct caches *caches, struct slot
 	return 0;
 }
 
+/* --- what was taken --------------------------------------------------------------------------- */
+
+bool leases_is_revoked(const struct slot *slot, const struct hp_range *name)
+{
+	for (const struct notice *notice = slot->revoked; notice; notice = notice->next)
+		if (range_equal(&notice->name, name))
+			return true;
+	return false;
+}
+
+/*
+ * A block was taken from what was left of a lease. The name of that comes from what we remember of
+ * it, which this replaces; or from the other part, if this is the second of two.
+ */
+static void take_over_name(struct slot *slot, struct notice *notice)
+{
+	struct notice **link = &slot->revoked;
+
+	for (; *link; link = &(*link)->next) {
+		struct notice *earlier = *link;
+
+		/* The second of two: the first is the last thing that was remembered of that word. */
+		if (!notice->taken_pages && earlier->again &&
+		    range_equal(&earlier->range, &notice->range)) {
+			notice->name = earlier->name;
+			return;
+		}
+		if (notice->taken_pages && range_equal(&earlier->part, &notice->range)) {
+			notice->name = earlier->name;
+			*link = earlier->next;
+			free(earlier);
+			return;
+		}
+	}
+}
+
+static void note_taken(struct slot *slot, struct notice *notice)
+{
+	const struct hp_range *range = &notice->range;
+
+	notice->name = *range;
+	if (notice->again)
+		take_over_name(slot, notice);
+	if (notice->again) {
+		add(&slot->revoked_pages[range->zone], -(uint64_t)notice->taken_pages);
+	} else if (notice->taken_pages) {
+		add(&slot->leases, -UINT64_C(1));
+		add(&slot->pages[range->zone], -(uint64_t)range->pages);
+		add(&slot->revoked_pages[range->zone], range->pages - notice->taken_pages);
+	}
+}
+
+void leases_take_notices(struct leases *leases, struct slot *slot, leases_notice_fn fn,
+			 void *userdata)
+{
+	struct notice *notice = notice_take_all(slot), *next;
+
+	for (; notice; notice = next) {
+		next = notice->next;
+		if (notice->kind == NOTICE_ASKED) {
+			if (fn && !hp_zone_lookup(pool_zone(leases->pool, notice->range.zone)->zone,
+						  slot->number, &notice->range))
+				fn(userdata, notice);
+			free(notice);
+			continue;
+		}
+		note_taken(slot, notice);
+		if (fn && notice->taken_pages)
+			fn(userdata, notice);
+		notice->next = slot->revoked;
+		slot->revoked = notice;
+	}
+}
+
+int leases_ack(struct leases *leases, struct slot *slot, const struct hp_range *name,
+	       leases_part_fn fn, void *userdata)
+{
+	struct notice **link = &slot->revoked, *notice;
+	struct pool_zone *zone = pool_zone(leases->pool, name->zone);
+	int rc = HP_NOT_LEASED;
+
+	while ((notice = *link)) {
+		if (!range_equal(&notice->name, name)) {
+			link = &notice->next;
+			continue;
+		}
+		if (notice->part.pages) {
+			if (ended(hp_zone_ack(zone->zone, slot->number, &notice->part), slot))
+				return HP_BUSY;
+			add(&slot->revoked_pages[zone->id], -(uint64_t)notice->part.pages);
+			if (fn)
+				fn(userdata, &notice->part);
+		}
+		*link = notice->next;
+		free(notice);
+		rc = 0;
+	}
+	if (rc)
+		return rc;
+	waits_poke(leases->waits, zone);
+	pool_poke(leases->pool);
+	return 0;
+}
+
+void leases_ack_all(struct leases *leases, struct slot *slot)
+{
+	leases_take_notices(leases, slot, NULL, NULL);
+	while (slot->revoked) {
+		struct hp_range name = slot->revoked->name;
+
+		if (leases_ack(leases, slot, &name, NULL, NULL))
+			leases_take_notices(leases, slot, NULL, NULL);
+	}
+}
+
+/* --- the end ---------------------------------------------------------------------------------- */
+
 void leases_end(struct leases *leases, struct slot *slot)
 {
 	if (slot->state != SLOT_CLOSING)
@@ -264,7 +368,7 @@ void leases_end(struct leases *leases, struct slot *slot)
 		uint64_t pages;
 		int rc;
 
-		if (!slot->pages[i])
+		if (!slot->pages[i] && !slot->revoked_pages[i])
 			continue;
 		rc = ended(hp_zone_free_slot(zone->zone, NULL, slot->number, &pages), slot);
 		if (rc)
@@ -272,8 +376,12 @@ void leases_end(struct leases *leases, struct slot *slot)
 				  zone->name, slot->tenant->name, (unsigned long long)slot->session,
 				  rc);
 		add(&slot->pages[i], -slot->pages[i]);
+		add(&slot->revoked_pages[i], -slot->revoked_pages[i]);
 	}
 	shares_end_slot(leases->shares, slot);
+	/* No word names the slot any more, so nobody posts to it. */
+	notice_free_all(notice_take_all(slot));
+	slot->revoked = notice_free_all(slot->revoked);
 	slots_close(leases->slots, slot);
 	waits_poke(leases->waits, NULL);
 	pool_poke(leases->pool);

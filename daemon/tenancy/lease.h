@@ -14,6 +14,7 @@
 
 #include "daemon/pool/pool.h"
 #include "daemon/tenancy/cache.h"
+#include "daemon/tenancy/notice.h"
 #include "daemon/tenancy/share.h"
 #include "daemon/tenancy/slot.h"
 #include "daemon/tenancy/wait.h"
@@ -34,16 +35,27 @@ int leases_grant(struct leases *leases, struct caches *caches, struct slot *slot
 		 struct pool_zone *zone, struct hp_request *request, struct hp_grant *ret,
 		 size_t n);
 
-/* What was granted while it waited, to a slot whose worker has fetched it: from now on its lease. */
+/*
+ * What was granted while it waited, to a slot whose worker has fetched it: from now on its lease, by
+ * the name it has afterwards.
+ */
 void leases_adopt(struct leases *leases, struct slot *slot, const struct pool_zone *zone,
-		  const struct hp_grant *grants, size_t n);
+		  struct hp_grant *grants, size_t n);
 
 /*
- * Frees n leases, of any zones, or, if one of them is wrong, none; ret_bad tells which. Return: as
+ * Frees n leases of one zone or, if one of them is wrong, none; ret_bad tells which. Return: as
  * hp_zone_free_bulk(); HP_OUT_OF_RANGE also for a zone that does not exist.
  */
 int leases_return(struct leases *leases, struct caches *caches, struct slot *slot,
 		  const struct hp_range *ranges, size_t n, size_t *ret_bad);
+
+/*
+ * Is every one of them, each in its own zone, a lease of this slot, or one that was taken from it
+ * and not acknowledged, and none named twice? A moment later any of them may have been taken, and
+ * nothing else has changed. Return: 0 or, with ret_bad, as hp_zone_free().
+ */
+int leases_check(const struct leases *leases, const struct slot *slot,
+		 const struct hp_range *ranges, size_t n, size_t *ret_bad);
 
 /* As hp_zone_free_part(). */
 int leases_return_part(struct leases *leases, struct caches *caches, struct slot *slot,
@@ -66,6 +78,29 @@ int leases_list(struct leases *leases, const struct slot *slot, struct hp_range 
  * may be repeated. Return: 0 or -ENOMEM; then some may be freed, and none that is listed.
  */
 int leases_keep(struct leases *leases, struct slot *slot, const struct hp_range *ranges, size_t n);
+
+/*
+ * What was posted to the slot: the sums are brought up to date, then fn (or nobody, if NULL) is
+ * called, in the order of what happened. Those about leases that are over by now are left out.
+ */
+typedef void (*leases_notice_fn)(void *userdata, const struct notice *notice);
+void leases_take_notices(struct leases *leases, struct slot *slot, leases_notice_fn fn,
+			 void *userdata);
+
+/* Was this lease taken, and not acknowledged? Of what leases_take_notices() has taken off. */
+bool leases_is_revoked(const struct slot *slot, const struct hp_range *name);
+
+/*
+ * The holder has let go of a lease that was taken: what is left of it is free. fn is called for
+ * each part of that. Return: 0; HP_NOT_LEASED if it was not taken, or acknowledged before; HP_BUSY:
+ * one more part of it has been taken, take the notices off and say it again.
+ */
+typedef void (*leases_part_fn)(void *userdata, const struct hp_range *part);
+int leases_ack(struct leases *leases, struct slot *slot, const struct hp_range *name,
+	       leases_part_fn fn, void *userdata);
+
+/* The holder has let go of all that was taken from it. */
+void leases_ack_all(struct leases *leases, struct slot *slot);
 
 /* The end of a holder: closing, every lease freed, every attachment ended, slot free. */
 void leases_end(struct leases *leases, struct slot *slot);

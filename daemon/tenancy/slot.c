@@ -224,7 +224,7 @@ int slots_open(struct slots *slots, struct tenant *tenant, const struct process 
 		slot->leases = 0;
 		slot->attached_bytes = 0;
 		for (size_t i = 0; i < HP_ZONES_MAX; i++)
-			slot->pages[i] = 0;
+			slot->pages[i] = slot->revoked_pages[i] = 0;
 		slot->connected = true;
 		slot->expired = false;
 		slot->turn++;
@@ -373,6 +373,12 @@ void slots_close(struct slots *slots, struct slot *slot)
 	slots->free[slots->nr_free++] = slot->number;
 	pthread_mutex_unlock(&slots->lock);
 	tenants_unhold(slots->tenants, tenant);
+}
+
+struct slot *slots_get(struct slots *slots, uint32_t number)
+{
+	assert(number && number <= HP_SLOTS_MAX);
+	return &slots->slot[number];
 }
 
 uint32_t slots_count(struct slots *slots, enum slot_state state)

@@ -54,8 +54,14 @@ struct slot {
 
 	/* Written by the session's worker alone. */
 	_Atomic uint64_t leases;
-	_Atomic uint64_t pages[HP_ZONES_MAX]; /* leased, per zone; without shares */
-	_Atomic uint64_t attached_bytes;      /* of shares, each counted among the leases */
+	_Atomic uint64_t pages[HP_ZONES_MAX];	      /* leased, per zone; without shares */
+	_Atomic uint64_t attached_bytes;	      /* of shares, each counted among the leases */
+	_Atomic uint64_t revoked_pages[HP_ZONES_MAX]; /* taken from a lease, and not let go of */
+
+	/* Of notice.h. The first is anybody's to add to; the second is the worker's alone. */
+	struct notice
+		*_Atomic notices; /* that nobody has told the session of, the last one first */
+	struct notice *revoked;	  /* leases that were taken, and not acknowledged */
 };
 
 struct slots;
@@ -119,6 +125,9 @@ bool slots_is_turn(struct slots *slots, const struct slot *slot, uint32_t turn);
 
 /* From closing to free, when no lease word names it any more. */
 void slots_close(struct slots *slots, struct slot *slot);
+
+/* The slot of this number, 1 .. HP_SLOTS_MAX: for who knows that a lease word names it. */
+struct slot *slots_get(struct slots *slots, uint32_t number);
 
 /* How many slots are in this state. */
 uint32_t slots_count(struct slots *slots, enum slot_state state);

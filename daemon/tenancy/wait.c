@@ -326,6 +326,17 @@ struct waiter *waits_fetch(struct waits *waits, unsigned worker)
 	return waiter;
 }
 
+/* Under the lock, which a grant is made under: not between that and its being written down. */
+bool waits_is_granted(struct waits *waits, const struct waiter *waiter)
+{
+	bool granted;
+
+	pthread_mutex_lock(&waits->lock);
+	granted = waiter->state == WAITER_GRANTED;
+	pthread_mutex_unlock(&waits->lock);
+	return granted;
+}
+
 static void poke_zone(struct waits *waits, struct pool_zone *zone)
 {
 	if (!waits->zone[zone->id]->count)

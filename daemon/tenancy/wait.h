@@ -67,6 +67,12 @@ bool waits_cancel(struct waits *waits, struct waiter *waiter);
 /* The next one of this worker's that was granted, idle now; NULL: no more. */
 struct waiter *waits_fetch(struct waits *waits, unsigned worker);
 
+/*
+ * Has it been granted, and nobody has fetched it? If so that stays so, but for its worker. Whoever
+ * knows of a lease that was granted to a waiter will be told so.
+ */
+bool waits_is_granted(struct waits *waits, const struct waiter *waiter);
+
 /* There may be room for somebody. zone: NULL for all. Cheap while nobody waits. */
 void waits_poke(struct waits *waits, struct pool_zone *zone);
 

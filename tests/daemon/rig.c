@@ -52,6 +52,14 @@ static void wake_worker(void *userdata, unsigned worker)
 	worker_wake(net->workers[worker]);
 }
 
+static void tell_notices(void *userdata)
+{
+	const struct net *net = userdata;
+
+	for (size_t i = 0; i < net->nr_workers; i++)
+		worker_notice(net->workers[i]);
+}
+
 static void on_retired(void *userdata, struct pool_zone *zone, uint32_t block, uint64_t generation)
 {
 	struct rig *rig = userdata;
@@ -123,6 +131,9 @@ struct rig *rig_new(const struct rig_options *options)
 	assert_int_equal(leases_new(&rig->net.leases, rig->net.pool, rig->net.slots, rig->net.waits,
 				    rig->net.shares),
 			 0);
+	assert_int_equal(revokes_new(&rig->net.revokes, rig->net.pool, rig->net.slots,
+				     rig->net.leases, tell_notices, &rig->net),
+			 0);
 	rig->net.looks = &rig->looks;
 	rig->net.hello_timeout_ms =
 		options->hello_timeout_ms ? options->hello_timeout_ms : HP_HELLO_TIMEOUT_MS;
@@ -168,6 +179,7 @@ struct rig *rig_free(struct rig *rig)
 	pool_free(rig->net.pool);
 	for (size_t i = 0; i < rig->acceptor.nr_workers; i++)
 		worker_free(rig->workers[i]);
+	revokes_free(rig->net.revokes);
 	leases_free(rig->net.leases);
 	shares_free(rig->net.shares);
 	waits_free(rig->net.waits);

@@ -387,7 +387,7 @@ static void test_stats(void **state)
 	const Hugepool__V1__StatsReply *stats;
 	struct peer *other = rig_connect_hello(f->rig, SOCKET_DATA);
 
-	peer_refused(other, TYPE(ACK), NULL, CODE(NOT_SUPPORTED));
+	peer_refused(other, TYPE(ACK), NULL, CODE(MALFORMED));
 	peer_send(f->admin, TYPE(STATS), 1, NULL);
 	stats = peer_expect(f->admin, TYPE(STATS_REPLY), 1);
 	assert_int_equal(stats->pid, getpid());

@@ -167,9 +167,9 @@ static void test_unknown_types(void **state)
 
 static void test_not_served(void **state)
 {
-	static const uint8_t types[] = {TYPE(ACK)};
+	static const uint8_t types[] = {TYPE(ADOPT), TYPE(OFFLINE)};
 	struct fixture *f = *state;
-	struct peer *peer = rig_connect_hello(f->rig, SOCKET_DATA);
+	struct peer *peer = f->admin;
 
 	for (size_t i = 0; i < sizeof(types); i++) {
 		const Hugepool__V1__Error *error =
@@ -179,7 +179,6 @@ static void test_not_served(void **state)
 		assert_non_null(
 			memmem(error->message.data, error->message.len, name, strlen(name)));
 	}
-	peer_free(peer);
 }
 
 static void test_malformed_payload_is_answered(void **state)

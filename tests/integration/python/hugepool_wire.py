@@ -63,7 +63,7 @@ PAYLOADS = {
     T.ERROR: pb.Error, T.DONE: pb.Empty, T.WELCOME: pb.Welcome, T.GRANT: pb.Ranges,
     T.STATS_REPLY: pb.StatsReply, T.LIST_REPLY: pb.ListReply, T.CHECK_REPLY: pb.CheckReply,
     T.RESUMED: pb.Ranges, T.BLOCKS: pb.Blocks, T.BLOCK_RETIRED: pb.Blocks,
-    T.REVOKED: pb.Ranges, T.PRESSURE: pb.Pressure,
+    T.REVOKED: pb.Revoked, T.PRESSURE: pb.Pressure,
 }
 
 
