@@ -228,6 +228,7 @@ struct hugepool *hugepool_close(struct hugepool *pool)
 	}
 	/* Nothing of ours is mapped any more when the daemon frees it. */
 	let_go(pool, true);
+	pool->closing = true;
 	(void)request_exchange(pool, TYPE(GOODBYE), &empty.base, TYPE(DONE), NULL);
 	return destroy(pool);
 }

@@ -22,6 +22,7 @@ struct hugepool {
 	bool keep_fds;	       /* of blocks that come now: the request asks for exclusive ones */
 	bool break_logged;     /* why the connection is broken */
 	bool asking;	       /* a call waits for a GRANT */
+	bool closing;	       /* it has nothing any more: only the daemon's DONE counts */
 	uint16_t last_tag;     /* of requests */
 	uint16_t last_release; /* tag, of blocks that are let go of while there may be a GRANT */
 	struct connection connection;

@@ -251,7 +251,7 @@ int request_handle(struct hugepool *pool, const struct hp_frame *frame)
 {
 	int r;
 
-	if (frame->tag == REQUEST_TAG_NOBODY)
+	if (frame->tag == REQUEST_TAG_NOBODY || pool->closing)
 		return 0;
 	if (frame->tag >= TAG_RELEASE) {
 		release_answered(pool, frame);

@@ -529,6 +529,10 @@ static void test_close(void **state)
 		assert_true(ask(f, 1, 0, 60000, told) > 0);
 	assert_true(ask(f, 1, 0, 0, told) > 0);
 	assert_int_equal(hugepool_free(pool, &range), 0);
+	/* The answers to these come while it says goodbye. */
+	range = take(pool, 1, 0);
+	assert_int_equal(hugepool_free_async(pool, &range, NULL, NULL), 0);
+	assert_true(ask(f, FAKE_BLOCK_PAGES + 1, 0, 0, told) > 0);
 	f->pool = hugepool_close(pool);
 	assert_int_equal(told->nr_alloc, 0);
 	assert_int_equal(count_mapped(), 0);
