@@ -122,7 +122,7 @@ int hp_zone_account_set_quota(struct hp_zone *zone, uint32_t number, uint32_t li
 	struct hp_owner *account = hp_owner_get(zone, number);
 	uint64_t sum = (uint64_t)zone->guaranteed_blocks - account->guarantee + guarantee_blocks;
 
-	if (sum > zone->nr_blocks) {
+	if (sum > zone->size_blocks) {
 		hp_zone_unlock(zone);
 		return HP_BUSY;
 	}
@@ -133,6 +133,22 @@ int hp_zone_account_set_quota(struct hp_zone *zone, uint32_t number, uint32_t li
 	zone->unmet_blocks += unmet(account);
 	hp_zone_unlock(zone);
 	return 0;
+}
+
+int hp_zone_set_size(struct hp_zone *zone, uint32_t blocks, uint32_t *ret_guaranteed_blocks)
+{
+	int r = 0;
+
+	if (blocks > zone->nr_blocks)
+		return HP_OUT_OF_RANGE;
+	hp_zone_lock(zone);
+	*ret_guaranteed_blocks = zone->guaranteed_blocks;
+	if (blocks < zone->guaranteed_blocks)
+		r = HP_BUSY;
+	else
+		zone->size_blocks = blocks;
+	hp_zone_unlock(zone);
+	return r;
 }
 
 void hp_zone_account_stats(struct hp_zone *zone, uint32_t number, struct hp_account_stats *ret)

@@ -114,6 +114,7 @@ struct hp_zone {
 	uint64_t pages_in[HP_BLOCK_STATES];  /* pages of the blocks in each state */
 	uint32_t blocks_in[HP_BLOCK_STATES]; /* blocks in each state */
 	uint32_t guaranteed_blocks, unmet_blocks;
+	uint32_t size_blocks; /* that guarantees may add up to */
 	struct hp_bad pending[HP_BAD_PENDING];
 	char pad1[64];
 

@@ -292,6 +292,17 @@ int hp_zone_unlend(struct hp_zone *zone, uint32_t block)
 	return change_state(zone, block, TO(LENT), HP_BLOCK_ISOLATED);
 }
 
+/* A block with nobody's pages. */
+static void go_offline(struct hp_zone *zone, uint32_t block, struct hp_block_word word)
+{
+	if (word.state == HP_BLOCK_CLEAN)
+		hp_buddy_unlink_block(zone, block);
+	word.state = HP_BLOCK_OFFLINE;
+	word.owner = HP_OWNER_NONE;
+	hp_pageblock_set(zone, block, word);
+	hp_pageblock_reset(zone, block, HP_BLOCK_OFFLINE);
+}
+
 int hp_zone_offline(struct hp_zone *zone, uint32_t block)
 {
 	struct hp_block_word word;
@@ -308,14 +319,27 @@ int hp_zone_offline(struct hp_zone *zone, uint32_t block)
 		hp_zone_unlock(zone);
 		return r;
 	}
-	if (word.state == HP_BLOCK_CLEAN)
-		hp_buddy_unlink_block(zone, block);
-	word.state = HP_BLOCK_OFFLINE;
-	word.owner = HP_OWNER_NONE;
-	hp_pageblock_set(zone, block, word);
-	hp_pageblock_reset(zone, block, HP_BLOCK_OFFLINE);
+	go_offline(zone, block, word);
 	hp_zone_unlock(zone);
 	return 0;
+}
+
+int hp_zone_give_up(struct hp_zone *zone, uint32_t block, uint32_t keep_clean_blocks)
+{
+	uint32_t keep = keep_clean_blocks;
+	struct hp_block_word word;
+	int r = lock_block(zone, block, TO(CLEAN), &word);
+
+	if (r)
+		return r;
+	if (keep < zone->unmet_blocks)
+		keep = zone->unmet_blocks;
+	if (zone->blocks_in[HP_BLOCK_CLEAN] > keep)
+		go_offline(zone, block, word);
+	else
+		r = HP_BUSY;
+	hp_zone_unlock(zone);
+	return r;
 }
 
 int hp_zone_fail(struct hp_zone *zone, uint32_t block)

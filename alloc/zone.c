@@ -92,7 +92,7 @@ int hp_zone_setup(struct hp_zone *zone, const struct hp_zone_config *config, voi
 	zone->config = *config;
 	zone->area_order = config->pageblock_order < HP_AREA_MAX_ORDER ? config->pageblock_order
 								       : HP_AREA_MAX_ORDER;
-	zone->nr_blocks = nr_blocks_of(config);
+	zone->nr_blocks = zone->size_blocks = nr_blocks_of(config);
 	zone->nr_areas = (config->nr_pages + hp_area_pages(zone) - 1) >> zone->area_order;
 	zone->blocks = durable;
 	zone->leases = zone->blocks + zone->nr_blocks;

@@ -125,10 +125,17 @@ uint32_t hp_zone_owner_blocks(struct hp_zone *zone, uint32_t owner);
  * unmet. A limit below what is held stops further claims and takes nothing away. New accounts have
  * HP_UNLIMITED and 0.
  * Return: 0; -EINVAL if guarantee > limit; HP_BUSY if the guarantees would add up to more than the
- * blocks of the zone.
+ * size of the zone.
  */
 int hp_zone_account_set_quota(struct hp_zone *zone, uint32_t account, uint32_t limit_blocks,
 			      uint32_t guarantee_blocks);
+
+/*
+ * How many blocks the guarantees may add up to, for a zone with room for more blocks than it has. A
+ * new zone has all. Return: 0; HP_OUT_OF_RANGE; HP_BUSY if the guarantees, ret_guaranteed_blocks, are
+ * more.
+ */
+int hp_zone_set_size(struct hp_zone *zone, uint32_t blocks, uint32_t *ret_guaranteed_blocks);
 
 struct hp_account_stats {
 	uint32_t held_blocks, limit_blocks, guarantee_blocks;
@@ -279,6 +286,12 @@ int hp_zone_quarantine(struct hp_zone *zone, uint32_t block);
 
 /* Clean, isolated, quarantined or empty failing: no memory behind it any more. */
 int hp_zone_offline(struct hp_zone *zone, uint32_t block);
+
+/*
+ * The same for a clean block that is not needed: so many clean ones are left, and as many as
+ * guarantees are still unmet. HP_BUSY otherwise.
+ */
+int hp_zone_give_up(struct hp_zone *zone, uint32_t block, uint32_t keep_clean_blocks);
 
 /* A live block gets no new grants; what is leased in it stays. */
 int hp_zone_fail(struct hp_zone *zone, uint32_t block);

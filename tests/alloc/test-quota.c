@@ -205,6 +205,44 @@ static void a_cache_cannot_pass_the_limit(void **state)
 	box_pcp_free(pcp);
 }
 
+/* The size that guarantees are held against may be less than what there is room for. */
+static void guarantees_fit_into_the_size(void **state)
+{
+	uint32_t guaranteed;
+
+	(void)state;
+	assert_int_equal(quota(ALICE, HP_UNLIMITED, 3), HP_OK);
+	assert_int_equal(hp_zone_set_size(box.zone, UNIT_BLOCKS + 1, &guaranteed), HP_OUT_OF_RANGE);
+	assert_int_equal(hp_zone_set_size(box.zone, 2, &guaranteed), HP_BUSY);
+	assert_int_equal(guaranteed, 3);
+	assert_int_equal(hp_zone_set_size(box.zone, 4, &guaranteed), HP_OK);
+	assert_int_equal(quota(BOB, HP_UNLIMITED, 2), HP_BUSY);
+	assert_int_equal(quota(BOB, HP_UNLIMITED, 1), HP_OK);
+	assert_int_equal(hp_zone_set_size(box.zone, UNIT_BLOCKS, &guaranteed), HP_OK);
+	assert_int_equal(guaranteed, 4);
+	assert_int_equal(quota(BOB, HP_UNLIMITED, 2), HP_OK);
+}
+
+/* What is needed is not given up: not what guarantees lack, not what is to stay clean. */
+static void only_spare_blocks_are_given_up(void **state)
+{
+	uint32_t last = UNIT_BLOCKS - 1, n = 0;
+
+	(void)state;
+	grant(BOB, 1);
+	assert_int_equal(quota(ALICE, HP_UNLIMITED, 2), HP_OK);
+	assert_int_equal(hp_zone_give_up(box.zone, UNIT_BLOCKS, 0), HP_OUT_OF_RANGE);
+	assert_int_equal(hp_zone_give_up(box.zone, 0, 0), HP_BUSY); /* live */
+	while (hp_zone_give_up(box.zone, last - n, 0) == HP_OK)
+		n++;
+	assert_int_equal(n, UNIT_BLOCKS - 1 - 2);
+	assert_int_equal(quota(ALICE, HP_UNLIMITED, 0), HP_OK);
+	assert_int_equal(hp_zone_give_up(box.zone, last - n, 2), HP_BUSY);
+	assert_int_equal(hp_zone_give_up(box.zone, last - n, 1), HP_OK);
+	assert_int_equal(hp_zone_give_up(box.zone, last - n, 0), HP_BUSY); /* it is offline */
+	assert_int_equal(hp_zone_online(box.zone, last, 5), HP_OK);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -221,6 +259,8 @@ int main(void)
 		zone_test(several_owners_are_charged_to_one_account),
 		zone_test(caches_claim_nothing_ahead_of_need),
 		zone_test(a_cache_cannot_pass_the_limit),
+		zone_test(guarantees_fit_into_the_size),
+		zone_test(only_spare_blocks_are_given_up),
 	};
 
 	return cmocka_run_group_tests_name("quota", tests, NULL, NULL);
