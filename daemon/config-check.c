@@ -72,6 +72,11 @@ static uint32_t nr_blocks(const struct config_zone *zone)
 	return (uint32_t)(zone->size_bytes / zone->block_bytes);
 }
 
+static uint32_t max_blocks(const struct config_zone *zone)
+{
+	return (uint32_t)(zone->max_bytes / zone->block_bytes);
+}
+
 static bool is_power_of_two(uint64_t n)
 {
 	return n && !(n & (n - 1));
@@ -130,7 +135,7 @@ static bool check_page(struct config_draft *draft, const struct config_section_d
 	struct config_place place = place_of(at, ZONE_PAGE_SIZE);
 	char text[CONFIG_SIZE_TEXT_MAX];
 
-	if (zone->backing == CONFIG_BACKING_HUGETLB)
+	if (zone->backing != CONFIG_BACKING_SHMEM)
 		return check_hugetlb_page(draft, place, zone);
 	if (!at->key[ZONE_PAGE_SIZE].file)
 		zone->page_bytes = SHMEM_PAGE_BYTES;
@@ -168,16 +173,52 @@ static uint64_t block_that_would_do(const struct config_zone *zone)
 {
 	uint64_t block = zone->block_bytes;
 
-	while (zone->size_bytes / block > HP_ZONE_BLOCKS_MAX)
+	while (zone->max_bytes / block > HP_ZONE_BLOCKS_MAX)
 		block *= 2;
 	return block;
+}
+
+/* Tables are made for the most that it may become. */
+static bool check_max_size(struct config_draft *draft, const struct config_section_draft *at,
+			   struct config_zone *zone)
+{
+	bool given = at->key[ZONE_MAX_SIZE].file;
+	struct config_place place = place_of(at, given ? ZONE_MAX_SIZE : ZONE_SIZE);
+	const char *what = given ? "max-size" : "size";
+	char max[CONFIG_SIZE_TEXT_MAX], block[CONFIG_SIZE_TEXT_MAX], other[CONFIG_SIZE_TEXT_MAX];
+
+	config_format_size(zone->max_bytes, max);
+	config_format_size(zone->block_bytes, block);
+	if (zone->max_bytes % zone->block_bytes || zone->max_bytes < zone->size_bytes) {
+		config_mistake(
+			draft, place,
+			"max-size = %s: expected a multiple of the block size of %s, not below "
+			"the size of %s",
+			max, block, config_format_size(zone->size_bytes, other));
+		return false;
+	}
+	if (zone->max_bytes / zone->block_bytes > HP_ZONE_BLOCKS_MAX) {
+		config_mistake(
+			draft, place,
+			"%s = %s: %" PRIu64
+			" blocks of %s; expected at most %d blocks: block-size = %s would do",
+			what, max, zone->max_bytes / zone->block_bytes, block, HP_ZONE_BLOCKS_MAX,
+			config_format_size(block_that_would_do(zone), other));
+		return false;
+	}
+	if (zone->max_bytes / zone->page_bytes > HP_ZONE_MAX_PAGES) {
+		config_mistake(draft, place, "%s = %s: expected at most %u pages", what, max,
+			       HP_ZONE_MAX_PAGES);
+		return false;
+	}
+	return true;
 }
 
 static bool check_size(struct config_draft *draft, const struct config_section_draft *at,
 		       struct config_zone *zone)
 {
 	struct config_place place = place_of(at, ZONE_SIZE);
-	char size[CONFIG_SIZE_TEXT_MAX], block[CONFIG_SIZE_TEXT_MAX], better[CONFIG_SIZE_TEXT_MAX];
+	char size[CONFIG_SIZE_TEXT_MAX], block[CONFIG_SIZE_TEXT_MAX];
 
 	if (!at->key[ZONE_SIZE].file) {
 		config_mistake(draft, place,
@@ -193,21 +234,9 @@ static bool check_size(struct config_draft *draft, const struct config_section_d
 			       block);
 		return false;
 	}
-	if (zone->size_bytes / zone->block_bytes > HP_ZONE_BLOCKS_MAX) {
-		config_mistake(
-			draft, place,
-			"size = %s: %" PRIu64
-			" blocks of %s; expected at most %d blocks: block-size = %s would do",
-			size, zone->size_bytes / zone->block_bytes, block, HP_ZONE_BLOCKS_MAX,
-			config_format_size(block_that_would_do(zone), better));
-		return false;
-	}
-	if (zone->size_bytes / zone->page_bytes > HP_ZONE_MAX_PAGES) {
-		config_mistake(draft, place, "size = %s: expected at most %u pages", size,
-			       HP_ZONE_MAX_PAGES);
-		return false;
-	}
-	return true;
+	if (!at->key[ZONE_MAX_SIZE].file)
+		zone->max_bytes = zone->size_bytes;
+	return check_max_size(draft, at, zone);
 }
 
 static void check_node(struct config_draft *draft, const struct config_section_draft *at,
@@ -225,9 +254,10 @@ static void check_node(struct config_draft *draft, const struct config_section_d
 			zone->node);
 }
 
-/* Return: false for a size that is not a whole number of blocks, with a message. */
+/* Return: false for a size that is not a whole number of blocks, or more than `most`, with a message. */
 static bool to_blocks(struct config_draft *draft, const struct config_amount *amount,
-		      const char *what, const struct config_zone *zone, uint32_t *ret)
+		      const char *what, const struct config_zone *zone, uint32_t most,
+		      uint32_t *ret)
 {
 	char value[CONFIG_SIZE_TEXT_MAX], block[CONFIG_SIZE_TEXT_MAX];
 	uint64_t blocks = amount->value;
@@ -242,10 +272,10 @@ static bool to_blocks(struct config_draft *draft, const struct config_amount *am
 		}
 		blocks = amount->value / zone->block_bytes;
 	}
-	if (blocks > nr_blocks(zone)) {
+	if (blocks > most) {
 		config_mistake(draft, amount->place,
 			       "%s: %" PRIu64 " blocks; expected at most the %u blocks of zone %s",
-			       what, blocks, nr_blocks(zone), zone->name);
+			       what, blocks, most, zone->name);
 		return false;
 	}
 	*ret = (uint32_t)blocks;
@@ -270,7 +300,7 @@ static void check_clean(struct config_draft *draft, size_t z)
 
 		given[i] = at->key[ZONE_CLEAN_MIN + i].file;
 		amount.place = at->key[ZONE_CLEAN_MIN + i];
-		if (given[i] && !to_blocks(draft, &amount, names[i], zone, &mark[i]))
+		if (given[i] && !to_blocks(draft, &amount, names[i], zone, n, &mark[i]))
 			return;
 	}
 	for (int i = 1; i < 3; i++)
@@ -301,7 +331,7 @@ static bool check_zone(struct config_draft *draft, size_t z)
 
 	if (at->spoiled)
 		return false;
-	if (zone->backing == CONFIG_BACKING_SHMEM && zone->grow)
+	if (zone->backing != CONFIG_BACKING_HUGETLB && zone->grow)
 		config_mistake(draft, place_of(at, ZONE_GROW),
 			       "grow-nr-hugepages = yes: expected backing = hugetlb in [zone %s]",
 			       zone->name);
@@ -420,7 +450,7 @@ static void resolve_quota(struct config_draft *draft, const struct config_quota_
 {
 	struct config *config = draft->config;
 	char what[CONFIG_NAME_MAX + 16];
-	uint32_t blocks;
+	uint32_t blocks, most;
 	size_t z = 0;
 
 	while (z < config->nr_zones && strcmp(config->zones[z].name, quota->zone) != 0)
@@ -431,7 +461,11 @@ static void resolve_quota(struct config_draft *draft, const struct config_quota_
 	}
 	(void)snprintf(what, sizeof(what), "%s%s", quota->guarantee ? "guarantee." : "limit.",
 		       quota->zone);
-	if (!usable[z] || !to_blocks(draft, &quota->amount, what, &config->zones[z], &blocks))
+	if (!usable[z])
+		return;
+	/* a limit may be meant for what the zone will grow to; a guarantee has to hold now */
+	most = quota->guarantee ? nr_blocks(&config->zones[z]) : max_blocks(&config->zones[z]);
+	if (!to_blocks(draft, &quota->amount, what, &config->zones[z], most, &blocks))
 		return;
 
 	struct config_quota *target = &tenant_of(draft, quota)->quota[z];

@@ -67,6 +67,7 @@ static const struct key keys[] = {
 	{SECTION_ZONE, "page-size",         KIND_SIZE,    ZONE_PAGE_SIZE,  ZONE(page_bytes), 0, 0},
 	{SECTION_ZONE, "block-size",        KIND_SIZE,    ZONE_BLOCK_SIZE, ZONE(block_bytes), 0, 0},
 	{SECTION_ZONE, "size",              KIND_SIZE,    ZONE_SIZE,       ZONE(size_bytes), 0, 0},
+	{SECTION_ZONE, "max-size",          KIND_SIZE,    ZONE_MAX_SIZE,   ZONE(max_bytes), 0, 0},
 	{SECTION_ZONE, "node",              KIND_NODE,    ZONE_NODE,       ZONE(node), 0, 0},
 	{SECTION_ZONE, "backing",           KIND_BACKING, ZONE_BACKING,    ZONE(backing), 0, 0},
 	{SECTION_ZONE, "grow-nr-hugepages", KIND_BOOL,    ZONE_GROW,       ZONE(grow), 0, 0},
@@ -113,7 +114,8 @@ static bool is_live(const struct key *key)
 	if (key->section == SECTION_DAEMON)
 		return key->slot == DAEMON_POLICY || key->slot == DAEMON_RECYCLE_RATE ||
 		       key->slot == DAEMON_IDLE_DELAY;
-	return key->section != SECTION_ZONE || key->kind == KIND_CLEAN;
+	/* the size is what "hugepool-setup up" and the next start make, and RESIZE in between */
+	return key->section != SECTION_ZONE || key->kind == KIND_CLEAN || key->slot == ZONE_SIZE;
 }
 
 static bool same_text(const char *a, const char *b)

@@ -168,10 +168,12 @@ const char *config_value_backing(const char *text, enum config_backing *ret)
 {
 	if (strcmp(text, "hugetlb") == 0)
 		*ret = CONFIG_BACKING_HUGETLB;
+	else if (strcmp(text, "memfd") == 0)
+		*ret = CONFIG_BACKING_MEMFD;
 	else if (strcmp(text, "shmem") == 0)
 		*ret = CONFIG_BACKING_SHMEM;
 	else
-		return "hugetlb or shmem";
+		return "hugetlb, memfd or shmem";
 	return NULL;
 }
 

@@ -22,13 +22,14 @@ enum config_policy {
 	CONFIG_POLICY_SESSION, /* connections of users who are not named are */
 };
 
-enum config_backing { CONFIG_BACKING_HUGETLB, CONFIG_BACKING_SHMEM };
+enum config_backing { CONFIG_BACKING_HUGETLB, CONFIG_BACKING_MEMFD, CONFIG_BACKING_SHMEM };
 
 /* [zone NAME] */
 struct config_zone {
 	char name[HP_NAME_MAX + 1];
 	uint64_t page_bytes, block_bytes,
-		size_bytes; /* size is a multiple of block, block of page */
+		size_bytes, /* size is a multiple of block, block of page */
+		max_bytes;  /* what it may be made to grow to, not below size */
 	int node;	    /* -1: any */
 	enum config_backing backing;
 	uint32_t clean_min, clean_low, clean_high; /* blocks */

@@ -77,6 +77,8 @@ Hugepool__V1__Backing reply_backing(const struct pool_zone *zone)
 	switch (zone->config->backing) {
 	case CONFIG_BACKING_HUGETLB:
 		return HUGEPOOL__V1__BACKING__BACKING_HUGETLB;
+	case CONFIG_BACKING_MEMFD:
+		return HUGEPOOL__V1__BACKING__BACKING_MEMFD;
 	case CONFIG_BACKING_SHMEM:
 		return HUGEPOOL__V1__BACKING__BACKING_SHMEM;
 	}

@@ -115,6 +115,13 @@ static const struct {
 	 1,
 	 ":4: ",
 	 {"2048 blocks", "at most 1024", "block-size = 8M"}},
+	{"[zone a]\n" SHMEM "size=8M\nmax-size=8G\n",
+	 1,
+	 ":5: ",
+	 {"max-size", "2048 blocks", "block-size = 8M"}},
+	{"[zone a]\n" SHMEM "size=8M\nmax-size=4M\n", 1, ":5: ", {"max-size = 4M", "size of 8M"}},
+	{"[zone a]\n" SHMEM "size=8M\nmax-size=9M\n", 1, ":5: ", {"max-size = 9M", "multiple"}},
+	{"[zone a]\nbacking=memfd\nsize=64M\ngrow-nr-hugepages=yes\n", 1, ":4: ", {"hugetlb"}},
 	{"[zone a]\nbacking=hugetlb\npage-size=3M\nsize=1G\n",
 	 1,
 	 ":3: ",
@@ -122,7 +129,7 @@ static const struct {
 	{"[zone a]\nbacking=disk\nblock-size=4M\nsize=4M\n",
 	 1,
 	 ":2: ",
-	 {"disk", "hugetlb or shmem"}},
+	 {"disk", "hugetlb, memfd or shmem"}},
 	{"[zone a]\n" SHMEM "size=4M\nnode=999\n", 1, ":5: ", {"node = 999", "no such node"}},
 	{"[zone a]\n" SHMEM "size=4M\nnode=left\n", 1, ":5: ", {"left", "NUMA node"}},
 	{"[zone a]\n" SHMEM "size=4M\ngrow-nr-hugepages=yes\n", 1, ":5: ", {"hugetlb"}},
@@ -402,7 +409,7 @@ static void test_compare(void **state)
 	config_compare(a, b, collect, &messages);
 	assert_string_equal(messages.text, "[daemon] socket-mode\n[daemon] socket-group\n"
 					   "[daemon] workers\n[zone a] block-size\n"
-					   "[zone a] size\n[zone b]\n");
+					   "[zone a] max-size\n[zone b]\n");
 	assert_false(config_same_zone(&a->zones[0], &b->zones[0]));
 	memset(&messages, 0, sizeof(messages));
 	config_compare(b, a, collect, &messages);
