@@ -106,33 +106,14 @@ int blockfs_keep(int fd)
 	return 0;
 }
 
-int blockfs_empty_file(int fd)
-{
-	for (int i = 0; i < 2; i++)
-		if (ftruncate(fd, 0) < 0)
-			return -errno;
-	return 0;
-}
+/* Calls fn for each file until one does not return 0, which is returned. */
+typedef int (*file_fn)(void *userdata, int dirfd, const char *name);
 
-static int wipe_file(int dirfd, const char *name)
-{
-	int fd, r;
-
-	fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	r = blockfs_empty_file(fd);
-	close(fd);
-	if (unlinkat(dirfd, name, 0) < 0 && r == 0)
-		r = -errno;
-	return r;
-}
-
-int blockfs_wipe(int fd)
+static int for_each_file(int fd, file_fn fn, void *userdata)
 {
 	struct dirent *entry;
 	DIR *files;
-	int list, r, first = 0;
+	int list, r = 0;
 
 	list = blockfs_open(fd, "."); /* a position of its own */
 	if (list < 0)
@@ -143,13 +124,62 @@ int blockfs_wipe(int fd)
 		close(list);
 		return r;
 	}
-	while ((entry = readdir(files))) {
-		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-			continue;
-		r = wipe_file(fd, entry->d_name);
-		if (r < 0 && first == 0)
-			first = r;
-	}
+	while (r == 0 && (entry = readdir(files)))
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			r = fn(userdata, fd, entry->d_name);
 	closedir(files);
-	return first;
+	return r;
+}
+
+static int find_file(void *userdata, int dirfd, const char *name)
+{
+	(void)userdata;
+	(void)dirfd;
+	(void)name;
+	return 1;
+}
+
+int blockfs_is_spare(int fd)
+{
+	struct blockfs_info info;
+	int r = blockfs_in_use(fd);
+
+	if (r)
+		return r < 0 ? r : 0;
+	r = blockfs_info(fd, &info);
+	if (r < 0 || info.free_pages != info.pages)
+		return r < 0 ? r : 0;
+	r = for_each_file(fd, find_file, NULL);
+	return r < 0 ? r : !r;
+}
+
+int blockfs_empty_file(int fd)
+{
+	for (int i = 0; i < 2; i++)
+		if (ftruncate(fd, 0) < 0)
+			return -errno;
+	return 0;
+}
+
+/* The others must be, whatever becomes of one. */
+static int wipe_file(void *userdata, int dirfd, const char *name)
+{
+	int *first = userdata, fd, r;
+
+	fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	r = fd < 0 ? -errno : blockfs_empty_file(fd);
+	if (fd >= 0)
+		close(fd);
+	if (fd >= 0 && unlinkat(dirfd, name, 0) < 0 && r == 0)
+		r = -errno;
+	if (r < 0 && *first == 0)
+		*first = r;
+	return 0;
+}
+
+int blockfs_wipe(int fd)
+{
+	int first = 0, r = for_each_file(fd, wipe_file, &first);
+
+	return r < 0 ? r : first;
 }

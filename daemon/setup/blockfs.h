@@ -43,6 +43,9 @@ int blockfs_in_use(int fd);
  */
 int blockfs_keep(int fd);
 
+/* Does no daemon work with it, and is no file in it? fd: of blockfs_open(). Return: 1, 0 or -errno. */
+int blockfs_is_spare(int fd);
+
 /* Takes every page out of a file. Twice: a fault that races with the first can leave one behind. */
 int blockfs_empty_file(int fd);
 

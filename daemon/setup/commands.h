@@ -12,11 +12,15 @@ struct setup_options {
 	uid_t uid; /* --user: whose the blocks are to be */
 	bool json, force;
 	const char *listen; /* NULL: that of the configuration */
+	const char *zone;   /* grow, shrink: which, and to what */
+	uint64_t size_bytes;
 };
 
 int setup_up(const struct setup_options *options);
 int setup_down(const struct setup_options *options);
 int setup_fds(const struct setup_options *options);
+int setup_grow(const struct setup_options *options);
+int setup_shrink(const struct setup_options *options);
 int setup_status(const struct setup_options *options);
 
 /* Needs no configuration: serves the daemon at the other end of the socket on descriptor 0. */

@@ -19,16 +19,24 @@
 static const struct command {
 	const char *name;
 	int (*run)(const struct setup_options *options);
+	bool takes_size; /* arguments ZONE SIZE */
 } commands[] = {
-	{"up", setup_up}, {"down", setup_down}, {"fds", setup_fds}, {"status", setup_status}};
+	{"up", setup_up, false},    {"down", setup_down, false},
+	{"grow", setup_grow, true}, {"shrink", setup_shrink, true},
+	{"fds", setup_fds, false},  {"status", setup_status, false},
+};
 
 static const char usage_text[] =
-	"Usage: hugepool-setup [OPTION]... COMMAND\n"
+	"Usage: hugepool-setup [OPTION]... COMMAND [ARGUMENT]...\n"
 	"\n"
 	"Commands:\n"
 	"  up       make what the configuration asks for: huge pages, namespace, one file\n"
 	"           system for each block; adds what is missing, may be repeated\n"
 	"  down     take it down and take off the huge pages that were added\n"
+	"  grow ZONE SIZE    add blocks until the zone has this size, and the huge pages that\n"
+	"           are missing\n"
+	"  shrink ZONE SIZE  take away blocks that hugepoold has given up, down to this size,\n"
+	"           and the huge pages that were added for them; \"hugepoolctl resize\" runs both\n"
 	"  fds      hand the blocks to hugepoold: serve its requests on a socket\n"
 	"  status   tell what is set up\n"
 	"  guard    set up for one daemon, started by it (socket on descriptor 0)\n"
@@ -95,16 +103,36 @@ static void report_mistake(void *userdata, const char *message)
 	setup_fail("%s", message);
 }
 
-static int run(const char *name, struct setup_options *options, const char *config_path)
+/* nr: how many arguments there are. Return: 0 or the exit status. */
+static int take_arguments(const struct command *command, char **arguments, int nr,
+			  struct setup_options *options)
 {
+	if (nr != (command->takes_size ? 2 : 0))
+		return usage_error();
+	if (!command->takes_size)
+		return 0;
+	options->zone = arguments[0];
+	if (config_parse_size(arguments[1], &options->size_bytes) < 0) {
+		setup_fail("%s: expected a size such as 2M or 1G", arguments[1]);
+		return usage_error();
+	}
+	return 0;
+}
+
+static int run(char **arguments, int nr, struct setup_options *options, const char *config_path)
+{
+	const char *name = arguments[0];
 	struct config *config = NULL;
 	int status;
 
 	if (strcmp(name, "guard") == 0)
-		return setup_guard();
+		return nr == 1 ? setup_guard() : usage_error();
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
 		if (strcmp(name, commands[i].name) != 0)
 			continue;
+		status = take_arguments(&commands[i], arguments + 1, nr - 1, options);
+		if (status)
+			return status;
 		if (config_load(&config, config_path, report_mistake, NULL) < 0)
 			return CONFIG_EXIT_STATUS;
 		if (geteuid() != 0) {
@@ -174,7 +202,7 @@ int main(int argc, char **argv)
 			return usage_error();
 		}
 	}
-	if (optind + 1 != argc)
+	if (optind == argc)
 		return usage_error();
-	return run(argv[optind], &options, config_path);
+	return run(argv + optind, argc - optind, &options, config_path);
 }

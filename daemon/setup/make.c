@@ -86,14 +86,13 @@ static void count_wanted(struct making *making)
 	for (uint32_t z = 0; z < making->plan->nr_zones; z++) {
 		const struct setup_zone *zone = &making->plan->zones[z];
 		struct group *group = group_of(making, zone);
-		uint64_t pages = 0;
+		uint64_t pages;
 
-		for (uint32_t block = 0; block < zone->nr_blocks; block++) {
-			if (making->place->has(making->place->userdata, z, block))
-				making->outcome->blocks[z]++;
-			else
-				pages += setup_zone_block_pages(zone);
-		}
+		for (uint32_t block = 0; block < zone->max_blocks; block++)
+			making->outcome->blocks[z] +=
+				making->place->has(making->place->userdata, z, block);
+		pages = above(zone->nr_blocks, making->outcome->blocks[z]) *
+			setup_zone_block_pages(zone);
 		group->wanted_pages += pages;
 		if (zone->grow)
 			group->growable_pages += pages;
@@ -192,7 +191,7 @@ static int make_zone(struct making *making, uint32_t z)
 	char size[CONFIG_SIZE_TEXT_MAX];
 	int fd, r;
 
-	for (uint32_t block = 0; block < zone->nr_blocks; block++) {
+	for (uint32_t block = 0; making->outcome->blocks[z] < zone->nr_blocks; block++) {
 		if (place->has(place->userdata, z, block))
 			continue;
 		fd = blockfs_new(zone->page_bytes, zone->block_bytes, making->record->uid);

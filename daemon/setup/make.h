@@ -8,11 +8,16 @@
 #include "daemon/setup/plan.h"
 #include "daemon/setup/record.h"
 
-/* Where blocks go, and which are there already. */
+/* Where blocks go, and which are there already. Of the numbers that are free the lowest are taken. */
 struct make_place {
 	bool (*has)(void *userdata, uint32_t zone, uint32_t block);
 	/* Takes the mount, in any case. Return: 0 or -errno, which ends the making. */
 	int (*put_consume_fd)(void *userdata, uint32_t zone, uint32_t block, int mount_fd);
+	/*
+	 * Takes a block away if no daemon works with it, no file is in it and nobody holds it.
+	 * Return: 1: taken; 0: it is used; -errno.
+	 */
+	int (*take)(void *userdata, uint32_t zone, uint32_t block);
 	void *userdata;
 };
 

@@ -22,6 +22,7 @@ void setup_plan_from_config(struct setup_plan *ret, const struct config *config)
 		planned->page_bytes = zone->page_bytes;
 		planned->block_bytes = zone->block_bytes;
 		planned->nr_blocks = (uint32_t)(zone->size_bytes / zone->block_bytes);
+		planned->max_blocks = (uint32_t)(zone->max_bytes / zone->block_bytes);
 		ret->nr_zones++;
 	}
 }
@@ -37,8 +38,8 @@ bool setup_plan_is_valid(const struct setup_plan *plan)
 		    strchr(zone->name, '/') || *zone->name == '.')
 			return false;
 		if (zone->page_bytes < 4096 || !zone->block_bytes ||
-		    zone->block_bytes % zone->page_bytes || !zone->nr_blocks ||
-		    zone->nr_blocks > HP_ZONE_BLOCKS_MAX)
+		    zone->block_bytes % zone->page_bytes || !zone->max_blocks ||
+		    zone->nr_blocks > zone->max_blocks || zone->max_blocks > HP_ZONE_BLOCKS_MAX)
 			return false;
 	}
 	return true;

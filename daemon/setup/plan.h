@@ -10,8 +10,9 @@
 struct setup_zone {
 	char name[CONFIG_NAME_MAX + 1];
 	bool grow;
-	int node; /* -1: any */
-	uint32_t nr_blocks;
+	int node;	     /* -1: any */
+	uint32_t nr_blocks;  /* that it is to have */
+	uint32_t max_blocks; /* they are numbered below this, perhaps with gaps */
 	uint64_t page_bytes, block_bytes;
 };
 

@@ -59,10 +59,18 @@ static json_t *change_to_json(const struct setup_change *change)
 			 (json_int_t)change->from, "to", (json_int_t)change->to);
 }
 
+static json_t *resize_to_json(const struct setup_resize *resize)
+{
+	return json_pack("{s:s, s:I, s:i, s:i, s:i, s:I}", "zone", resize->zone, "page_bytes",
+			 (json_int_t)resize->page_bytes, "node", resize->node, "block_pages",
+			 (int)resize->block_pages, "blocks", (int)resize->blocks, "added",
+			 (json_int_t)resize->added_pages);
+}
+
 /* NULL: no memory. */
 static json_t *to_json(const struct setup_record *record, const char *boot_id)
 {
-	json_t *pages = json_array();
+	json_t *pages = json_array(), *root;
 
 	for (uint32_t i = 0; i < record->nr; i++) {
 		if (json_array_append_new(pages, change_to_json(&record->changes[i])) < 0) {
@@ -70,8 +78,14 @@ static json_t *to_json(const struct setup_record *record, const char *boot_id)
 			return NULL;
 		}
 	}
-	return json_pack("{s:i, s:s, s:I, s:o}", "version", RECORD_VERSION, "boot_id", boot_id,
+	root = json_pack("{s:i, s:s, s:I, s:o}", "version", RECORD_VERSION, "boot_id", boot_id,
 			 "uid", (json_int_t)record->uid, "pages", pages);
+	if (root && record->resize.pending &&
+	    json_object_set_new(root, "resize", resize_to_json(&record->resize)) < 0) {
+		json_decref(root);
+		return NULL;
+	}
+	return root;
 }
 
 static int write_file(int fd, const char *text)
@@ -150,6 +164,32 @@ static int change_from_json(json_t *entry, struct setup_change *ret)
 	return 0;
 }
 
+static int resize_from_json(json_t *root, struct setup_resize *ret)
+{
+	json_t *entry = json_object_get(root, "resize");
+	json_int_t page_bytes, added;
+	int node, block_pages, blocks;
+	const char *zone;
+
+	if (!entry)
+		return 0;
+	if (json_unpack(entry, "{s:s, s:I, s:i, s:i, s:i, s:I}", "zone", &zone, "page_bytes",
+			&page_bytes, "node", &node, "block_pages", &block_pages, "blocks", &blocks,
+			"added", &added) < 0)
+		return -EBADMSG;
+	if (page_bytes < 4096 || added < 0 || node < -1 || block_pages < 1 || blocks < 0 ||
+	    strlen(zone) > CONFIG_NAME_MAX)
+		return -EBADMSG;
+	*ret = (struct setup_resize){.pending = true,
+				     .page_bytes = (uint64_t)page_bytes,
+				     .added_pages = (uint64_t)added,
+				     .node = node,
+				     .block_pages = (uint32_t)block_pages,
+				     .blocks = (uint32_t)blocks};
+	memcpy(ret->zone, zone, strlen(zone) + 1);
+	return 0;
+}
+
 /* Return: 1, 0 (of another boot) or -errno. */
 static int from_json(struct setup_record *record, json_t *root)
 {
@@ -178,7 +218,8 @@ static int from_json(struct setup_record *record, json_t *root)
 			return r;
 	}
 	record->nr = (uint32_t)json_array_size(pages);
-	return 1;
+	r = resize_from_json(root, &record->resize);
+	return r < 0 ? r : 1;
 }
 
 /* How far the kernel got with a change that nobody saw the end of. */
@@ -293,6 +334,14 @@ int setup_record_change(struct setup_record *record, uint64_t page_bytes, int no
 				: change->added + (uint64_t)*ret_moved;
 	change->pending = false;
 	return setup_record_save(record);
+}
+
+uint64_t setup_record_added(const struct setup_record *record, uint64_t page_bytes, int node)
+{
+	for (uint32_t i = 0; i < record->nr; i++)
+		if (record->changes[i].page_bytes == page_bytes && record->changes[i].node == node)
+			return record->changes[i].added;
+	return 0;
 }
 
 int setup_record_take_off(struct setup_record *record)

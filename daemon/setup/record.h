@@ -8,6 +8,8 @@
  */
 #pragma once
 
+#include "daemon/config.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -23,11 +25,24 @@ struct setup_change {
 	uint64_t from, to;
 };
 
+/*
+ * A resize under way: how things stood before. What was added since, and is not in blocks that came
+ * since, goes back: see resize_settle().
+ */
+struct setup_resize {
+	bool pending;
+	char zone[CONFIG_NAME_MAX + 1];
+	uint64_t page_bytes, added_pages;
+	int node;
+	uint32_t block_pages, blocks;
+};
+
 struct setup_record {
 	int dirfd; /* borrowed; -1: kept in memory only (a guard) */
 	uid_t uid; /* whose the blocks are */
 	uint32_t nr;
 	struct setup_change changes[SETUP_CHANGES_MAX];
+	struct setup_resize resize;
 };
 
 void setup_record_init(struct setup_record *record, int dirfd, uid_t uid);
@@ -51,6 +66,9 @@ int setup_record_remove(const struct setup_record *record);
  */
 int setup_record_change(struct setup_record *record, uint64_t page_bytes, int node, int64_t by,
 			int64_t *ret_moved);
+
+/* What was added by us so far, in pages. */
+uint64_t setup_record_added(const struct setup_record *record, uint64_t page_bytes, int node);
 
 /* Takes off all that was added. The last step of "down". Return: 0 or the first -errno. */
 int setup_record_take_off(struct setup_record *record);

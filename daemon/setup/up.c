@@ -6,89 +6,34 @@
  * change of the configuration that adds zones or blocks, goes on where things stand. What is there
  * with another geometry or for another user is not touched: that takes a "down" first.
  */
-#include "daemon/setup/blockfs.h"
+#include "daemon/setup/blocks.h"
 #include "daemon/setup/commands.h"
-#include "daemon/setup/make.h"
 #include "daemon/setup/namespace.h"
+#include "daemon/setup/resize.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct up {
-	struct setup_plan plan;
+	struct setup_blocks blocks;
 	struct setup_namespace ns;
 	struct setup_record record;
-	bool present[HP_ZONES_MAX][HP_ZONE_BLOCKS_MAX];
 };
-
-static bool has_block(void *userdata, uint32_t zone, uint32_t block)
-{
-	const struct up *up = userdata;
-
-	return up->present[zone][block];
-}
-
-static int put_block_consume_fd(void *userdata, uint32_t zone, uint32_t block, int mount_fd)
-{
-	struct up *up = userdata;
-	char path[NAME_MAX];
-	int r;
-
-	(void)snprintf(path, sizeof(path), "%s", up->plan.zones[zone].name);
-	r = mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
-	(void)snprintf(path, sizeof(path), "%s/%u", up->plan.zones[zone].name, block);
-	if (r == 0 && mkdir(path, 0700) < 0 && errno != EEXIST)
-		r = -errno;
-	if (r == 0)
-		r = blockfs_attach(mount_fd, AT_FDCWD, path);
-	close(mount_fd);
-	return r;
-}
-
-/* Return: 0, -EEXIST for a block that the plan has otherwise (and says so), or -errno. */
-static int note_present(void *userdata, const char *name, unsigned block, int fd)
-{
-	struct up *up = userdata;
-	struct blockfs_info info;
-	uint32_t z = 0;
-	int r;
-
-	r = blockfs_info(fd, &info);
-	close(fd);
-	if (r < 0)
-		return r;
-	while (z < up->plan.nr_zones && strcmp(up->plan.zones[z].name, name) != 0)
-		z++;
-	if (z < up->plan.nr_zones && info.page_bytes == up->plan.zones[z].page_bytes &&
-	    info.pages == setup_zone_block_pages(&up->plan.zones[z]) &&
-	    info.uid == up->record.uid) {
-		if (block < up->plan.zones[z].nr_blocks)
-			up->present[z][block] = true;
-		return 0;
-	}
-	setup_fail("zone %s is set up already with %" PRIu64 " pages of %" PRIu64 " kB in a block, "
-		   "for uid %u, which is not what the configuration says: run \"hugepool-setup "
-		   "down\" first",
-		   name, info.pages, info.page_bytes / 1024, info.uid);
-	return -EEXIST;
-}
 
 static int make_inside(struct up *up, struct make_outcome *ret)
 {
-	const struct make_place place = {has_block, put_block_consume_fd, up};
+	const struct make_place place = setup_blocks_place(&up->blocks);
 	int r, back;
 
 	r = namespace_enter(&up->ns);
 	if (r < 0)
 		return r;
-	r = namespace_for_each_block(note_present, up);
+	r = setup_blocks_look(&up->blocks);
 	if (r == 0)
-		r = make_blocks(&up->plan, &up->record, &place, ret);
+		r = resize_settle(&up->blocks, &up->record);
+	if (r == 0)
+		r = make_blocks(&up->blocks.plan, &up->record, &place, ret);
 	back = namespace_leave(&up->ns);
 	return r < 0 ? r : back;
 }
@@ -114,10 +59,10 @@ static int report(const struct up *up, const struct make_outcome *outcome)
 {
 	char size[CONFIG_SIZE_TEXT_MAX];
 
-	for (uint32_t z = 0; z < up->plan.nr_zones; z++)
-		(void)printf("zone %s: %u of %u blocks of %s\n", up->plan.zones[z].name,
-			     outcome->blocks[z], up->plan.zones[z].nr_blocks,
-			     config_format_size(up->plan.zones[z].block_bytes, size));
+	for (uint32_t z = 0; z < up->blocks.plan.nr_zones; z++)
+		(void)printf("zone %s: %u of %u blocks of %s\n", up->blocks.plan.zones[z].name,
+			     outcome->blocks[z], up->blocks.plan.zones[z].nr_blocks,
+			     config_format_size(up->blocks.plan.zones[z].block_bytes, size));
 	if (*outcome->text)
 		setup_warn("%s", outcome->text);
 	return 0;
@@ -129,8 +74,8 @@ int setup_up(const struct setup_options *options)
 	struct make_outcome outcome = {0};
 	int r;
 
-	setup_plan_from_config(&up.plan, options->config);
-	if (!up.plan.nr_zones) {
+	setup_plan_from_config(&up.blocks.plan, options->config);
+	if (!up.blocks.plan.nr_zones) {
 		setup_warn("no zone with backing = hugetlb: nothing to set up");
 		return 0;
 	}
@@ -147,7 +92,7 @@ int setup_up(const struct setup_options *options)
 				  "first",
 				  up.record.uid, options->uid);
 	}
-	up.record.uid = options->uid;
+	up.record.uid = up.blocks.uid = options->uid;
 	if (r >= 0)
 		r = bring_up(&up, &outcome);
 	namespace_close(&up.ns);

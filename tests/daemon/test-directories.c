@@ -203,6 +203,7 @@ static void test_plan(void **state)
 	plan.zones[0] = (struct setup_zone){.name = "small",
 					    .node = -1,
 					    .nr_blocks = 4,
+					    .max_blocks = 4,
 					    .page_bytes = 2 << 20,
 					    .block_bytes = 8 << 20};
 	assert_int_equal(directories_send_plan(ends[0], &plan), 0);

@@ -46,7 +46,7 @@ static char directory[64], config_path[96], socket_path[96];
 
 static const char config_text[] =
 	"[daemon]\nnamespace = DIR/run/ns\nsetup-socket = DIR/setup.sock\nidle-delay = 0\n"
-	"[zone small]\npage-size = 2M\nblock-size = 8M\nsize = 32M\ngrow-nr-hugepages = yes\n"
+	"[zone small]\npage-size = 2M\nblock-size = 8M\nsize = 32M\nmax-size = 64M\ngrow-nr-hugepages = yes\n"
 	"clean-low = 0\n[default]\nlimit.small = 4\n";
 
 /* --- processes -------------------------------------------------------------------------------- */
@@ -539,12 +539,14 @@ static void test_lock_order(void **state)
 					     .page_bytes = 512 * PAGE_BYTES,
 					     .node = -1,
 					     .block_bytes = 512 * PAGE_BYTES,
-					     .nr_blocks = 1},
+					     .nr_blocks = 1,
+					     .max_blocks = 1},
 					    {.name = "small",
 					     .page_bytes = PAGE_BYTES,
 					     .node = -1,
 					     .block_bytes = PAGE_BYTES,
-					     .nr_blocks = 1}}};
+					     .nr_blocks = 1,
+					     .max_blocks = 1}}};
 	struct process locker, guard;
 	int fd, sockets[2], saved;
 
@@ -732,6 +734,132 @@ static void test_killed_down(void **state)
 	go_through_kills("down", true, false);
 }
 
+static void expect_blocks(unsigned blocks)
+{
+	expect_up(blocks);
+	assert_int_equal(fixture_hugepages("nr_hugepages"), before[0] + blocks * BLOCK_PAGES);
+	assert_int_equal(fixture_hugepages("free_hugepages"), before[1] + blocks * BLOCK_PAGES);
+	assert_int_equal(fixture_hugepages("resv_hugepages"), before[2] + blocks * BLOCK_PAGES);
+}
+
+static void test_resize(void **state)
+{
+	char env[64], path[96];
+
+	(void)state;
+	expect_setup(1, "grow", "small", "48M");
+	assert_non_null(strstr(said, "nothing is set up"));
+	expect_setup(0, "up", NULL, NULL);
+	expect_setup(0, "grow", "small", "48M");
+	assert_non_null(strstr(said, "zone small: 6 of 6 blocks of 8M"));
+	expect_blocks(6);
+	expect_setup(0, "grow", "small", "32M"); /* it has that, and more */
+	assert_non_null(strstr(said, "zone small: 6 of 4 blocks of 8M"));
+	expect_setup(0, "shrink", "small", "16M");
+	assert_non_null(strstr(said, "zone small: 2 of 2 blocks of 8M"));
+	expect_blocks(2);
+	expect_setup(0, "shrink", "small", "64M");
+	expect_blocks(2);
+	snprintf(path, sizeof(path), "%s/run/setup.json", directory);
+	assert_int_equal(access(path, F_OK), 0);
+
+	/* less than what was asked for, and no page kept in vain */
+	snprintf(env, sizeof(env), "SHIM_CAP=%" PRIu64, before[0] + 4 * BLOCK_PAGES + 3);
+	assert_int_equal(setup_env(env, "grow", "small", "64M"), 0);
+	assert_non_null(strstr(said, "zone small has 16 of 32 huge pages of 2M"));
+	assert_non_null(strstr(said, "zone small: 4 of 8 blocks"));
+	expect_blocks(4);
+	expect_setup(0, "shrink", "small", "0");
+	assert_true(numbers_are(before));
+	expect_setup(0, "up", NULL, NULL); /* back to what is configured */
+	expect_blocks(NR_BLOCKS);
+	expect_setup(0, "down", NULL, NULL);
+}
+
+static void test_resize_refused(void **state)
+{
+	(void)state;
+	expect_setup(0, "up", NULL, NULL);
+	expect_setup(1, "grow", "small", "72M");
+	assert_non_null(strstr(said, "max-size, which is 8 blocks"));
+	expect_setup(1, "shrink", "small", "9M");
+	assert_non_null(strstr(said, "block size of 8M"));
+	expect_setup(1, "grow", "large", "48M");
+	assert_non_null(strstr(said, "no zone large"));
+	expect_setup(2, "grow", "small", NULL);
+	expect_setup(2, "shrink", "small", "much");
+	expect_setup(2, "up", "small", NULL);
+	expect_blocks(NR_BLOCKS);
+	expect_setup(0, "down", NULL, NULL);
+}
+
+/* What a daemon works with, or has left its leases in, stays. */
+static void test_shrink_in_use(void **state)
+{
+	struct process fds, daemon;
+
+	(void)state;
+	expect_setup(0, "--user", "54321", "up");
+	fds = start_fds();
+	daemon = start_daemon(SERVICE_UID, "serve");
+	expect_line(&daemon, "ready");
+	expect_setup(0, "shrink", "small", "8M");
+	assert_non_null(strstr(said, "zone small has 4 blocks, not 1"));
+	stop(&daemon, SIGKILL);
+	expect_setup(0, "shrink", "small", "8M");
+	assert_non_null(strstr(said, "zone small has 4 blocks, not 1"));
+	assert_int_equal(fixture_hugepages("nr_hugepages"), before[0] + NR_PAGES);
+	expect_daemon(SERVICE_UID, "again"); /* its successor empties them and ends */
+	expect_setup(0, "shrink", "small", "8M");
+	expect_blocks(1);
+	stop(&fds, SIGTERM);
+	expect_setup(0, "down", NULL, NULL);
+}
+
+/* Killed before every step of a resize: whatever comes next puts it right. */
+static void kill_resize(const char *command, const char *size, const char *next,
+			const char *next_size, unsigned blocks)
+{
+	char env[64];
+	int status, kills = 0;
+
+	for (int at = 1; at < STEPS_MAX; at++) {
+		expect_setup(0, "up", NULL, NULL);
+		snprintf(env, sizeof(env), "SHIM_KILL_AT=%d", at);
+		status = setup_env(env, command, "small", size);
+		kills += WIFSIGNALED(status);
+		if (next) {
+			expect_setup(0, next, next_size ? "small" : NULL, next_size);
+			expect_blocks(blocks);
+		}
+		expect_setup(0, "down", NULL, NULL);
+		if (!numbers_are(before))
+			fail_msg("%s killed at step %d: %u pages instead of %u", command, at,
+				 (unsigned)fixture_hugepages("nr_hugepages"), (unsigned)before[0]);
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+			break;
+	}
+	assert_true(WIFEXITED(status));
+	assert_true(kills > 5);
+}
+
+static void test_killed_grow(void **state)
+{
+	(void)state;
+	kill_resize("grow", "40M", "grow", "40M", 5);
+	kill_resize("grow", "40M", "shrink", "32M", 4);
+	kill_resize("grow", "40M", NULL, NULL, 0);
+}
+
+static void test_killed_shrink(void **state)
+{
+	(void)state;
+	kill_resize("shrink", "24M", "shrink", "24M", 3);
+	kill_resize("shrink", "24M", "grow", "32M", 4);
+	kill_resize("shrink", "24M", "up", NULL, 4);
+	kill_resize("shrink", "24M", NULL, NULL, 0);
+}
+
 /* Without a set-up, as root: what the guard made vanishes with the daemon, however that ends. */
 static void test_guard(void **state)
 {
@@ -905,25 +1033,18 @@ int main(int argc, char **argv)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, note_machine, check_machine)
 	const struct CMUnitTest tests[] = {
-		TEST(test_up_down),
-		TEST(test_shared_mounts),
-		TEST(test_usage),
-		TEST(test_other_geometry),
-		TEST(test_shortfall),
-		TEST(test_unprivileged_daemon),
-		TEST(test_force),
-		TEST(test_fds_of_another),
-		TEST(test_fds_terminated),
-		TEST(test_fds_before_up),
-		TEST(test_killed_up),
-		TEST(test_locks_of_others),
-		TEST(test_locks_of_ours),
-		TEST(test_lock_order),
-		TEST(test_handed_out),
-		TEST(test_status_and_daemon),
-		TEST(test_killed_down),
-		TEST(test_guard),
-		TEST(test_guard_and_client),
+		TEST(test_up_down),	   TEST(test_shared_mounts),
+		TEST(test_usage),	   TEST(test_other_geometry),
+		TEST(test_shortfall),	   TEST(test_unprivileged_daemon),
+		TEST(test_force),	   TEST(test_fds_of_another),
+		TEST(test_fds_terminated), TEST(test_fds_before_up),
+		TEST(test_killed_up),	   TEST(test_locks_of_others),
+		TEST(test_locks_of_ours),  TEST(test_lock_order),
+		TEST(test_handed_out),	   TEST(test_status_and_daemon),
+		TEST(test_killed_down),	   TEST(test_resize),
+		TEST(test_resize_refused), TEST(test_shrink_in_use),
+		TEST(test_killed_grow),	   TEST(test_killed_shrink),
+		TEST(test_guard),	   TEST(test_guard_and_client),
 	};
 
 	if (argc == 4 && strcmp(argv[1], "daemon") == 0) {
