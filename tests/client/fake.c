@@ -136,6 +136,12 @@ void fake_welcome(struct fake *fake, uint16_t tag, const Hugepool__V1__Zone *zon
 	welcome.protocol = HP_PROTOCOL_VERSION;
 	welcome.n_zones = copies;
 	welcome.zones = zones;
+	if (fake->resumable) {
+		welcome.token.data = (uint8_t *)"token";
+		welcome.token.len = strlen("token");
+		welcome.grace_ms = 60000;
+		welcome.durable = true;
+	}
 	fake_send(fake, TYPE(WELCOME), tag, &welcome.base);
 }
 
@@ -295,6 +301,62 @@ static void answer_hello(struct fake *fake, const struct hp_frame *frame)
 	fake_welcome(fake, frame->tag, &zone, 1);
 }
 
+/* Whether a range is (part of) a lease of that generation. */
+static bool find_part(const struct fake *fake, const uint64_t *words, struct hp_wire_range *ret)
+{
+	if (hp_wire_get_range(words, ret) || ret->zone != FAKE_ZONE || ret->page >= FAKE_PAGES)
+		return false;
+	for (uint32_t head = 0; head <= ret->page; head++)
+		if (fake->pages[head].generation == ret->generation &&
+		    head + fake->pages[head].length >= ret->page + ret->pages)
+			return true;
+	return false;
+}
+
+/* What was not named is free now; the rest keeps its generation. */
+static void keep_named(struct fake *fake)
+{
+	uint32_t generation = 0, end = 0;
+
+	for (uint32_t page = 0; page < FAKE_PAGES; page++) {
+		if (fake->pages[page].length) {
+			generation = fake->pages[page].generation;
+			unlease(fake, page);
+		}
+		if (fake->kept[page]) {
+			fake->pages[page].length = fake->kept[page];
+			fake->pages[page].generation = generation;
+			end = page + fake->kept[page];
+		}
+		fake->pages[page].used = page < end;
+		fake->leased_pages += page < end;
+	}
+}
+
+static void answer_resume(struct fake *fake, const struct hp_frame *frame)
+{
+	const Hugepool__V1__Resume *resume = fake_unpack(fake, frame);
+	Hugepool__V1__Ranges kept = HUGEPOOL__V1__RANGES__INIT;
+	uint64_t words[HP_RANGES_MAX * HP_WIRE_RANGE_WORDS];
+
+	kept.ranges = words;
+	for (size_t i = 0; i < resume->n_ranges; i += HP_WIRE_RANGE_WORDS) {
+		struct hp_wire_range range;
+
+		if (!find_part(fake, resume->ranges + i, &range))
+			continue;
+		fake->kept[range.page] = range.pages;
+		memcpy(words + kept.n_ranges, resume->ranges + i, 2 * sizeof(words[0]));
+		kept.n_ranges += HP_WIRE_RANGE_WORDS;
+	}
+	for (size_t i = 0; i < resume->n_known; i++)
+		for (size_t j = 0; j < resume->known[i]->n_blocks; j++)
+			fake->sent[hp_wire_get_block(resume->known[i]->blocks[j]).index] = true;
+	if (resume->last)
+		keep_named(fake);
+	fake_send(fake, TYPE(RESUMED), frame->tag, &kept.base);
+}
+
 void fake_answer(struct fake *fake, const struct hp_frame *frame)
 {
 	switch (frame->type) {
@@ -312,6 +374,12 @@ void fake_answer(struct fake *fake, const struct hp_frame *frame)
 		break;
 	case TYPE(RELEASE_BLOCK):
 		answer_release(fake, frame);
+		break;
+	case TYPE(RESUME):
+		if (fake->resumable)
+			answer_resume(fake, frame);
+		else
+			fake_error(fake, frame->tag, CODE(NOT_SUPPORTED));
 		break;
 	case TYPE(GOODBYE):
 		fake_done(fake, frame->tag);
@@ -380,6 +448,9 @@ static void *run(void *userdata)
 		serve(fake);
 		close(fake->session);
 		memset(fake->sent, 0, sizeof(fake->sent));
+		memset(fake->kept, 0, sizeof(fake->kept));
+		if (fake->resumable)
+			continue;
 		memset(fake->pages, 0, sizeof(fake->pages));
 		fake->leased_pages = 0;
 	}

@@ -35,6 +35,7 @@ struct fake {
 	/* May be changed at any time. */
 	_Atomic fake_hook hook;
 	_Atomic bool claim_zeroed; /* grants say the range is zero */
+	_Atomic bool resumable;	   /* leases outlive their session, and RESUME is served */
 	_Atomic int counter;	   /* for hooks */
 
 	/* For looking. */
@@ -52,6 +53,7 @@ struct fake {
 	struct hp_arena *arena;
 	uint32_t next_generation;
 	bool sent[FAKE_BLOCKS];
+	uint32_t kept[FAKE_PAGES]; /* pages of what RESUME has named so far, by first page */
 	struct {
 		uint32_t length; /* of the lease that begins here */
 		uint32_t generation;
