@@ -35,7 +35,7 @@ static int print(void *userdata, const Hugepool__V1__Zone *zone,
 
 int verb_blocks(struct cli *cli)
 {
-	static const struct cli_list list = {LIST_WHAT(BLOCKS), "blocks", true, print};
+	static const struct cli_list list = {LIST_WHAT(BLOCKS), "blocks", true, print, NULL};
 	struct cli_owners owners;
 
 	cli_owners_load(cli, &owners);

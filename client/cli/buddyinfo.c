@@ -28,7 +28,7 @@ static int print(void *userdata, const Hugepool__V1__Zone *zone,
 
 int verb_buddyinfo(struct cli *cli)
 {
-	static const struct cli_list list = {LIST_WHAT(BUDDYINFO), "buddyinfo", true, print};
+	static const struct cli_list list = {LIST_WHAT(BUDDYINFO), "buddyinfo", true, print, NULL};
 	struct cli_owners owners;
 
 	cli_owners_load(cli, &owners);

@@ -25,7 +25,7 @@ static int print(void *userdata, const Hugepool__V1__Zone *zone,
 
 int verb_caches(struct cli *cli)
 {
-	static const struct cli_list list = {LIST_WHAT(CACHES), "caches", true, print};
+	static const struct cli_list list = {LIST_WHAT(CACHES), "caches", true, print, NULL};
 	struct cli_owners owners;
 
 	cli_owners_load(cli, &owners);

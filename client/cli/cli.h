@@ -87,6 +87,7 @@ int verb_caches(struct cli *cli);
 int verb_tenants(struct cli *cli);
 int verb_sessions(struct cli *cli);
 int verb_leases(struct cli *cli);
+int verb_who(struct cli *cli);
 int verb_alloc(struct cli *cli);
 int verb_share(struct cli *cli);
 int verb_share_check(struct cli *cli, int given);
@@ -139,6 +140,8 @@ struct cli_list {
 	const char *key; /* in LIST_REPLY, and in the JSON */
 	bool per_zone;
 	cli_list_fn print; /* as text */
+	/* NULL, or what is added to the JSON of a row. Return: 0 or -ENOMEM */
+	int (*complete)(void *userdata, json_t *row);
 };
 
 /* Return: exit status. */
@@ -173,6 +176,31 @@ struct cli_owners {
 };
 int cli_owners_load(struct cli *cli, struct cli_owners *ret);
 const char *cli_owners_name(const struct cli_owners *owners, uint32_t owner);
+
+/* Sessions, as far as we may know them: whose a lease is. */
+struct cli_session {
+	uint64_t session;
+	uint32_t owner, pid, uid;
+	Hugepool__V1__SessionState state;
+	char command[64];
+};
+struct cli_sessions {
+	struct cli_session *known; /* by number of the session */
+	size_t nr, room;
+};
+int cli_sessions_load(struct cli *cli, struct cli_sessions *ret);
+void cli_sessions_free(struct cli_sessions *sessions);
+const struct cli_session *cli_sessions_find(const struct cli_sessions *sessions, uint64_t session);
+const char *cli_session_state_name(Hugepool__V1__SessionState state);
+
+/* --- machine.c -------------------------------------------------------------------------------- */
+
+/*
+ * The huge pages of this machine that are not hugepool's, as far as we may look: what processes have
+ * mapped, files on mounts of hugetlbfs, and the kernel's counts. daemon: process of hugepoold, whose
+ * files are left out; if they cannot be told, its clients are. Return: NULL: no memory.
+ */
+json_t *cli_machine(pid_t daemon, const struct cli_sessions *clients);
 
 /* --- print.c ---------------------------------------------------------------------------------- */
 

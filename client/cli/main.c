@@ -32,6 +32,8 @@ static const struct verb verbs[] = {
 	{"tenants", "who holds how much", NULL, 0, 0, OPT_QUERY, false, verb_tenants, NULL},
 	{"sessions", "connections, and processes that broke theirs", NULL, 0, 0, OPT_QUERY, false,
 	 verb_sessions, NULL},
+	{"who", "who uses huge pages, of hugepool and of the whole machine", NULL, 0, 0, OPT_QUERY,
+	 false, verb_who, NULL},
 	{"leases", "ranges: where, whose, since when", NULL, 0, 0, OPT_QUERY, false, verb_leases,
 	 NULL},
 	{"alloc", "take memory and hold it until interrupted", "SIZE", 1, 1,

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/request.h"
@@ -168,11 +169,84 @@ const char *cli_owners_name(const struct cli_owners *owners, uint32_t owner)
 	return "?";
 }
 
+/* --- sessions --------------------------------------------------------------------------------- */
+
+static int by_session(const void *a, const void *b)
+{
+	const struct cli_session *x = a, *y = b;
+
+	return x->session < y->session ? -1 : x->session > y->session;
+}
+
+static int remember_sessions(void *userdata, const Hugepool__V1__Zone *unused,
+			     const Hugepool__V1__ListReply *reply)
+{
+	struct cli_sessions *all = userdata;
+
+	(void)unused;
+	for (size_t i = 0; i < reply->n_sessions; i++) {
+		const Hugepool__V1__Session *from = reply->sessions[i];
+		struct cli_session *to;
+		char text[CLI_TEXT_MAX];
+
+		if (all->nr == all->room) {
+			size_t room = all->room ? 2 * all->room : 64;
+			struct cli_session *known = reallocarray(all->known, room, sizeof(*known));
+
+			if (!known)
+				return -ENOMEM;
+			all->known = known;
+			all->room = room;
+		}
+		to = &all->known[all->nr++];
+		*to = (struct cli_session){from->session, from->owner, from->pid,
+					   from->uid,	  from->state, ""};
+		(void)snprintf(to->command, sizeof(to->command), "%.*s",
+			       (int)sizeof(to->command) - 1, cli_text(text, from->command));
+	}
+	return 0;
+}
+
+int cli_sessions_load(struct cli *cli, struct cli_sessions *ret)
+{
+	int r;
+
+	*ret = (struct cli_sessions){NULL, 0, 0};
+	r = cli_list(cli, LIST_WHAT(SESSIONS), remember_sessions, ret);
+	if (r < 0)
+		cli_sessions_free(ret);
+	else if (ret->nr)
+		qsort(ret->known, ret->nr, sizeof(*ret->known), by_session);
+	return r;
+}
+
+void cli_sessions_free(struct cli_sessions *sessions)
+{
+	free(sessions->known);
+	*sessions = (struct cli_sessions){NULL, 0, 0};
+}
+
+const struct cli_session *cli_sessions_find(const struct cli_sessions *sessions, uint64_t session)
+{
+	const struct cli_session key = {.session = session};
+
+	return sessions->nr ? bsearch(&key, sessions->known, sessions->nr, sizeof(key), by_session)
+			    : NULL;
+}
+
+const char *cli_session_state_name(Hugepool__V1__SessionState state)
+{
+	static const char *const names[] = {"unknown", "open", "condemned", "orphaned"};
+
+	return (size_t)state < sizeof(names) / sizeof(names[0]) ? names[state] : names[0];
+}
+
 /* --- one list as a verb ----------------------------------------------------------------------- */
 
 struct collect {
 	const struct cli *cli;
-	const char *key;
+	const struct cli_list *what;
+	void *userdata;
 	json_t *rows;
 };
 
@@ -186,12 +260,14 @@ static int collect(void *userdata, const Hugepool__V1__Zone *zone,
 	size_t i;
 	int r = piece ? 0 : -ENOMEM;
 
-	json_array_foreach(json_object_get(piece, all->key), i, row)
+	json_array_foreach(json_object_get(piece, all->what->key), i, row)
 	{
 		if (i < reply->n_zones && !cli_is_wanted(all->cli, reply->zones[i]))
 			continue;
 		if (zone &&
 		    json_object_set_new(row, "zone", json_string(cli_text(text, zone->name))) < 0)
+			r = -ENOMEM;
+		if (all->what->complete && all->what->complete(all->userdata, row) < 0)
 			r = -ENOMEM;
 		if (json_array_append(all->rows, row) < 0)
 			r = -ENOMEM;
@@ -202,7 +278,7 @@ static int collect(void *userdata, const Hugepool__V1__Zone *zone,
 
 int cli_show_list(struct cli *cli, const struct cli_list *what, void *userdata)
 {
-	struct collect all = {.cli = cli, .key = what->key};
+	struct collect all = {.cli = cli, .what = what, .userdata = userdata};
 	int (*walk)(struct cli *, Hugepool__V1__ListWhat, cli_list_fn, void *) =
 		what->per_zone ? cli_list_zones : cli_list;
 	int r;

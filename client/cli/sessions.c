@@ -5,13 +5,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static const char *state_name(Hugepool__V1__SessionState state)
-{
-	static const char *const names[] = {"unknown", "open", "condemned", "orphaned"};
-
-	return (size_t)state < sizeof(names) / sizeof(names[0]) ? names[state] : names[0];
-}
-
 static int print(void *userdata, const Hugepool__V1__Zone *unused,
 		 const Hugepool__V1__ListReply *reply)
 {
@@ -23,8 +16,9 @@ static int print(void *userdata, const Hugepool__V1__Zone *unused,
 		const Hugepool__V1__Session *s = reply->sessions[i];
 
 		printf("%7" PRIu64 "  %-9s  %-12s %7u %6u %7" PRIu64 " %10s  %-14s %s (%s)\n",
-		       s->session, state_name(s->state), cli_owners_name(owners, s->owner), s->pid,
-		       s->uid, s->leases, cli_size(size, s->leased_bytes), cli_age(age, s->age_ms),
+		       s->session, cli_session_state_name(s->state),
+		       cli_owners_name(owners, s->owner), s->pid, s->uid, s->leases,
+		       cli_size(size, s->leased_bytes), cli_age(age, s->age_ms),
 		       cli_text(name, s->name), cli_text(command, s->command));
 	}
 	return 0;
@@ -32,7 +26,7 @@ static int print(void *userdata, const Hugepool__V1__Zone *unused,
 
 int verb_sessions(struct cli *cli)
 {
-	static const struct cli_list list = {LIST_WHAT(SESSIONS), "sessions", false, print};
+	static const struct cli_list list = {LIST_WHAT(SESSIONS), "sessions", false, print, NULL};
 	struct cli_owners owners;
 
 	cli_owners_load(cli, &owners);

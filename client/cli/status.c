@@ -21,6 +21,11 @@ static int ask(struct cli *cli, const Hugepool__V1__StatsReply **ret)
 	return r;
 }
 
+static const char *plural(uint32_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
 static void print_daemon(const Hugepool__V1__StatsReply *stats)
 {
 	char text[CLI_TEXT_MAX], age[CLI_AGE_MAX], online[CLI_SIZE_MAX], configured[CLI_SIZE_MAX];
@@ -30,8 +35,9 @@ static void print_daemon(const Hugepool__V1__StatsReply *stats)
 	       stats->ready ? "all of its memory is there" : "its memory is not all there yet");
 	printf("memory    %s of %s configured\n", cli_size(online, stats->online_bytes),
 	       cli_size(configured, stats->configured_bytes));
-	printf("clients   %u connected, %u broken with a living process, %u tenants, %u workers\n",
-	       stats->sessions, stats->condemned_sessions, stats->tenants, stats->workers);
+	printf("clients   %u connected, %u broken with a living process, %u tenant%s, %u worker%s\n",
+	       stats->sessions, stats->condemned_sessions, stats->tenants, plural(stats->tenants),
+	       stats->workers, plural(stats->workers));
 	printf("requests  %" PRIu64 ", errors %" PRIu64
 	       ", sessions ended for what they sent %" PRIu64 "\n",
 	       stats->requests, stats->errors, stats->broken);
@@ -40,7 +46,13 @@ static void print_daemon(const Hugepool__V1__StatsReply *stats)
 		printf("you       %s\n", cli_text(text, stats->tenant));
 }
 
-static void print_zone(const Hugepool__V1__Zone *zone)
+/* What is of the asking tenant means nothing where there is none. */
+static const char *own_size(const struct cli *cli, char buffer[CLI_SIZE_MAX], uint64_t bytes)
+{
+	return cli->admin ? "-" : cli_size(buffer, bytes);
+}
+
+static void print_zone(const struct cli *cli, const Hugepool__V1__Zone *zone)
 {
 	char name[CLI_TEXT_MAX], node[16], sizes[8][CLI_SIZE_MAX];
 
@@ -50,9 +62,9 @@ static void print_zone(const Hugepool__V1__Zone *zone)
 	       cli_size(sizes[2], zone->pages * zone->page_size),
 	       cli_size(sizes[3], zone->clean * zone->page_size),
 	       cli_size(sizes[4], zone->leased * zone->page_size),
-	       cli_size(sizes[5], zone->leasable * zone->page_size),
-	       cli_size(sizes[6], zone->largest * zone->page_size),
-	       cli_size(sizes[7], zone->limit_blocks * zone->block_size));
+	       own_size(cli, sizes[5], zone->leasable * zone->page_size),
+	       own_size(cli, sizes[6], zone->largest * zone->page_size),
+	       own_size(cli, sizes[7], zone->limit_blocks * zone->block_size));
 	if (zone->held.len)
 		printf("%-12s recycling is held: %s\n", "", cli_text(name, zone->held));
 }
@@ -60,10 +72,9 @@ static void print_zone(const Hugepool__V1__Zone *zone)
 static int print(void *userdata, const Hugepool__V1__Zone *unused,
 		 const Hugepool__V1__ListReply *reply)
 {
-	(void)userdata;
 	(void)unused;
 	for (size_t i = 0; i < reply->n_zones; i++)
-		print_zone(reply->zones[i]);
+		print_zone(userdata, reply->zones[i]);
 	return 0;
 }
 
@@ -79,6 +90,6 @@ int verb_status(struct cli *cli)
 	print_daemon(stats);
 	printf("\n%-12s %4s %8s %8s %10s %10s %10s %10s %10s %10s\n", "ZONE", "NODE", "PAGE",
 	       "BLOCK", "TOTAL", "CLEAN", "LEASED", "LEASABLE", "LARGEST", "LIMIT");
-	r = cli_list(cli, LIST_WHAT(ZONES), print, NULL);
+	r = cli_list(cli, LIST_WHAT(ZONES), print, cli);
 	return r < 0 ? cli_fail(cli, r) : 0;
 }

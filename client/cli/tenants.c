@@ -2,6 +2,7 @@
 /* hugepoolctl tenants: a row for each tenant and zone; who holds how much of what he may have. */
 #include "client/cli/cli.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -46,9 +47,17 @@ static int print(void *userdata, const Hugepool__V1__Zone *unused,
 	return 0;
 }
 
+static int complete(void *userdata, json_t *row)
+{
+	(void)userdata;
+	if (json_integer_value(json_object_get(row, "uid")) != UINT32_MAX)
+		return 0;
+	return json_object_set_new(row, "uid", json_null()) < 0 ? -ENOMEM : 0;
+}
+
 int verb_tenants(struct cli *cli)
 {
-	static const struct cli_list list = {LIST_WHAT(TENANTS), "tenants", false, print};
+	static const struct cli_list list = {LIST_WHAT(TENANTS), "tenants", false, print, complete};
 	struct cli_zones zones;
 	int r = cli_zones_load(cli, &zones);
 

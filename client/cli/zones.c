@@ -5,6 +5,7 @@
  */
 #include "client/cli/cli.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -91,9 +92,22 @@ static int print(void *userdata, const Hugepool__V1__Zone *unused,
 	return 0;
 }
 
+/* What is of the asking tenant means nothing where there is none. */
+static int complete(void *userdata, json_t *row)
+{
+	static const char *const names[] = {"leasable", "largest", "limit_blocks",
+					    "guarantee_blocks", "held_blocks"};
+	const struct cli *cli = userdata;
+
+	for (size_t i = 0; cli->admin && i < sizeof(names) / sizeof(names[0]); i++)
+		if (json_object_set_new(row, names[i], json_null()) < 0)
+			return -ENOMEM;
+	return 0;
+}
+
 int verb_zones(struct cli *cli)
 {
-	static const struct cli_list list = {LIST_WHAT(ZONES), "zones", false, print};
+	static const struct cli_list list = {LIST_WHAT(ZONES), "zones", false, print, complete};
 
 	return cli_show_list(cli, &list, cli);
 }

@@ -97,6 +97,16 @@ static struct pool_zone *find_zone(struct session *session, uint16_t tag,
 	return NULL;
 }
 
+static const char *what_to_do(const struct pool_zone *zone)
+{
+	struct hp_zone_stats stats;
+
+	hp_zone_stats(zone->zone, &stats);
+	return stats.offline == stats.nr_pages
+		       ? "no block of it has memory yet, hugepoolctl blocks tells why"
+		       : "free some, or ask for less";
+}
+
 void alloc_refuse(struct session *session, uint16_t tag, int condition,
 		  const struct pool_zone *zone, const struct hp_request *request, size_t n)
 {
@@ -105,7 +115,6 @@ void alloc_refuse(struct session *session, uint16_t tag, int condition,
 		.asked_pages = (uint64_t)n * request->pages,
 	};
 	struct tenant_figures have;
-
 	uint32_t blocks = waits_blocks(zone, request, n);
 
 	tenant_get_figures(session->tenant, zone, &have);
@@ -115,12 +124,12 @@ void alloc_refuse(struct session *session, uint16_t tag, int condition,
 	if (condition == HP_NO_ROOM) {
 		refusal.code = CODE(NO_MEMORY);
 		refuse(session, tag, &refusal,
-		       "%zu x %u pages of %llu kB were asked for in zone %s, aligned to %u%s; %llu pages can be had now, the longest range is %llu; free some, or ask for less",
+		       "%zu x %u pages of %llu kB were asked for in zone %s, aligned to %u%s; %llu pages can be had now, the longest range is %llu; %s",
 		       n, request->pages, (unsigned long long)zone->page_bytes / 1024, zone->name,
 		       request->align ? request->align : 1,
 		       request->flags & HP_ALLOC_EXCLUSIVE ? ", in blocks of its own" : "",
 		       (unsigned long long)have.leasable_pages,
-		       (unsigned long long)have.largest_pages);
+		       (unsigned long long)have.largest_pages, what_to_do(zone));
 	} else if (condition == HP_OVER_LIMIT) {
 		refusal.code = CODE(OVER_LIMIT);
 		refuse(session, tag, &refusal,

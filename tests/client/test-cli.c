@@ -467,6 +467,11 @@ static void test_status(void **state)
 	expect(run->out, "2 GiB of 3 GiB");
 	expect(run->out, "database");
 	expect(run->out, "somebody lowered nr_hugepages");
+	expect(run->out, ", 0 tenants, 0 workers\n");
+	expect(run->out, " 1920 KiB          0 ");
+	run = RUN(f, "status", "--admin");
+	assert_int_equal(run->status, 0);
+	expect(run->out, "  -          -          -\n");
 	json = parse(RUN(f, "status", "--json")->out);
 	assert_int_equal(json_integer_value(json_object_get(json, "pid")), 1234);
 	assert_true(json_is_false(json_object_get(json, "ready")));
@@ -490,6 +495,11 @@ static void test_zones(void **state)
 	expect(run->out, "leasable  30\n");
 	run = RUN(f, "zones", "--admin");
 	assert_null(strstr(run->out, "leasable"));
+	json = parse(RUN(f, "zones", "--admin", "--json")->out);
+	zone = json_array_get(json_object_get(json, "zones"), 0);
+	assert_true(json_is_null(json_object_get(zone, "leasable")));
+	assert_true(json_is_null(json_object_get(zone, "limit_blocks")));
+	json_decref(json);
 
 	json = parse(RUN(f, "zones", "--json")->out);
 	assert_int_equal(json_array_size(json_object_get(json, "zones")), 2);
@@ -541,12 +551,15 @@ static void test_lists(void **state)
 		 "ms           worker (postgres)\n",
 		 "state", "\"condemned\""},
 		{"leases",
-		 "small                12        4    256 KiB          9      42  0 ms  "
-		 "revoked\n",
+		 "small                12        4    256 KiB          9      42  database        "
+		 "4711  postgres         0 ms  revoked\n",
 		 "range", "[{\"zone\":7,\"page\":12,\"pages\":4,\"generation\":9}]"},
 		{"leases",
-		 "256 KiB          9  shared  0 ms  as tables?, 3 attached, 2 of them to read only\n",
+		 "256 KiB          9  shared  -                  0  -                0 ms  as "
+		 "tables?, 3 attached, 2 of them to read only\n",
 		 "session", "42"},
+		{"leases", "postgres", "command", "\"postgres\""},
+		{"leases", "database", "tenant", "\"database\""},
 	};
 	struct fixture *f = *state;
 
