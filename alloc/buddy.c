@@ -411,6 +411,8 @@ static void free_run(struct hp_zone *zone, hp_pfn_t pfn, unsigned order, bool ze
 	uint64_t full = hp_bits(hp_area_pages(zone));
 	unsigned closed = 0;
 
+	/* Will be looked at for merging: while we are busy with our own. */
+	hp_prefetch_write(&zone->areas[a ^ (end - a)]);
 	for (uint32_t i = a; i < end; i++) {
 		closed |= zone->areas[i].closed;
 		if (__builtin_expect(any_bad(zone, i, full), 0)) {
@@ -458,6 +460,7 @@ void hp_buddy_free_rows(struct hp_zone *zone, uint32_t number, const struct hp_r
 	bool broken = zone->nr_broken != 0;
 	uint32_t pages = 0;
 
+	hp_prefetch_write(&owner->nonempty);
 	for (uint32_t i = 1; i < n && i < AHEAD; i++)
 		hp_prefetch_write(&areas[rows[i].area]);
 	for (uint32_t i = 0; i < n; i++) {
