@@ -56,13 +56,11 @@ uint32_t hp_page_forgive(struct hp_zone *zone, hp_pfn_t pfn, hp_pfn_t end)
 	return n;
 }
 
-bool hp_page_report(struct hp_zone *zone)
+bool hp_page_report_pending(struct hp_zone *zone)
 {
 	struct hp_bad bad[HP_BAD_PENDING];
 	uint32_t n;
 
-	if (__atomic_load_n(&zone->nr_pending, __ATOMIC_RELAXED) == 0)
-		return false;
 	hp_zone_lock(zone);
 	n = zone->nr_pending;
 	for (uint32_t i = 0; i < n; i++)

@@ -199,5 +199,12 @@ void hp_page_keep_out(struct hp_zone *zone, hp_pfn_t pfn, const char *what);
 /* The block has new memory: none of its pages is broken. Returns how many were. */
 uint32_t hp_page_forgive(struct hp_zone *zone, hp_pfn_t pfn, hp_pfn_t end);
 
+/* The part of hp_page_report() for when there is something to report. */
+bool hp_page_report_pending(struct hp_zone *zone);
+
 /* Calls hp_bad_page_fn for what was kept out meanwhile. No locks held. Were there any? */
-bool hp_page_report(struct hp_zone *zone);
+static inline bool hp_page_report(struct hp_zone *zone)
+{
+	return __builtin_expect(__atomic_load_n(&zone->nr_pending, __ATOMIC_RELAXED) != 0, 0) &&
+	       hp_page_report_pending(zone);
+}

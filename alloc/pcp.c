@@ -128,6 +128,7 @@ static uint32_t resize(struct hp_pcp *pcp)
 		high = bound;
 	if (high < 2)
 		high = 2;
+	assert(high <= pcp->list[0].mask + 1);
 	__atomic_store_n(&pcp->high, high, __ATOMIC_RELAXED);
 	hp_pcp_set_single_high(pcp);
 	if (blocks >= BLOCK_CAPACITY)
