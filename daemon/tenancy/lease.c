@@ -4,8 +4,8 @@
  * and the sums of the slot cannot come apart. Sums are written by one thread and only looked at by
  * others: plain loads and stores that are atomic, no read-modify-write.
  *
- * Ages are seconds since the daemon started, from the coarse clock, in 4 bytes a page: a grant must
- * not cost more for being looked at, perhaps, later.
+ * Ages are counted in ticks of the coarse clock, in 4 bytes a page: a grant must not cost more for
+ * being looked at, perhaps, later. An age is told modulo 497 days.
  */
 #include "daemon/tenancy/lease.h"
 
@@ -17,22 +17,24 @@
 
 #include "daemon/log.h"
 
+#define TICK_MS 10 /* the clock goes on every 1 to 10 ms */
+
 struct leases {
 	struct pool *pool;
 	struct slots *slots;
 	struct waits *waits;
 	struct shares *shares;
-	time_t start;
 	size_t nr_zones;
-	_Atomic uint32_t *since[HP_ZONES_MAX]; /* per page: seconds after start */
+	_Atomic uint32_t *since[HP_ZONES_MAX]; /* per page: ticks */
 };
 
-static time_t now_seconds(void)
+static uint32_t now_ticks(void)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	return now.tv_sec;
+	return (uint32_t)((uint64_t)now.tv_sec * (1000 / TICK_MS) +
+			  (uint64_t)now.tv_nsec / (TICK_MS * 1000000));
 }
 
 int leases_new(struct leases **ret, struct pool *pool, struct slots *slots, struct waits *waits,
@@ -46,7 +48,6 @@ int leases_new(struct leases **ret, struct pool *pool, struct slots *slots, stru
 	leases->slots = slots;
 	leases->waits = waits;
 	leases->shares = shares;
-	leases->start = now_seconds();
 	leases->nr_zones = pool_nr_zones(pool);
 	for (size_t i = 0; i < leases->nr_zones; i++) {
 		const struct hp_zone *zone = pool_zone(pool, i)->zone;
@@ -79,17 +80,16 @@ static void add(_Atomic uint64_t *sum, uint64_t n)
 	atomic_store_explicit(sum, value, memory_order_relaxed);
 }
 
-static void note_since(struct leases *leases, size_t zone_id, hp_pfn_t pfn, uint32_t seconds)
+static void note_since(struct leases *leases, size_t zone_id, hp_pfn_t pfn, uint32_t ticks)
 {
-	atomic_store_explicit(&leases->since[zone_id][pfn], seconds, memory_order_relaxed);
+	atomic_store_explicit(&leases->since[zone_id][pfn], ticks, memory_order_relaxed);
 }
 
 uint64_t leases_age_ms(const struct leases *leases, size_t zone_id, hp_pfn_t pfn)
 {
-	uint64_t since = atomic_load_explicit(&leases->since[zone_id][pfn], memory_order_relaxed);
-	uint64_t now = (uint64_t)(now_seconds() - leases->start);
+	uint32_t since = atomic_load_explicit(&leases->since[zone_id][pfn], memory_order_relaxed);
 
-	return now > since ? (now - since) * 1000 : 0;
+	return (uint64_t)(uint32_t)(now_ticks() - since) * TICK_MS;
 }
 
 static int grant(struct pool_zone *zone, struct hp_pcp *pcp, const struct hp_request *request,
@@ -139,10 +139,10 @@ int leases_grant(struct leases *leases, struct caches *caches, struct slot *slot
 void leases_adopt(struct leases *leases, struct slot *slot, const struct pool_zone *zone,
 		  struct hp_grant *grants, size_t n)
 {
-	uint32_t seconds = (uint32_t)(now_seconds() - leases->start);
+	uint32_t ticks = now_ticks();
 
 	for (size_t i = 0; i < n; i++) {
-		note_since(leases, zone->id, grants[i].range.pfn, seconds);
+		note_since(leases, zone->id, grants[i].range.pfn, ticks);
 		/* Parts of leases keep its generation, so a page's generations do not always grow. */
 		while (slot->revoked && leases_is_revoked(slot, &grants[i].range) &&
 		       !hp_zone_rename(zone->zone, slot->number, &grants[i].range))
@@ -392,7 +392,7 @@ void leases_end(struct leases *leases, struct slot *slot)
 struct restoring {
 	struct leases *leases;
 	size_t zone_id;
-	uint32_t seconds;
+	uint32_t ticks;
 };
 
 /* hp_lease_fn */
@@ -402,7 +402,7 @@ static int restore_lease(void *userdata, uint32_t number, const struct hp_range 
 	const struct restoring *restoring = userdata;
 	struct slot *slot = slots_find(restoring->leases->slots, number);
 
-	note_since(restoring->leases, restoring->zone_id, range->pfn, restoring->seconds);
+	note_since(restoring->leases, restoring->zone_id, range->pfn, restoring->ticks);
 	if (!slot)
 		return 0;
 	add(&slot->leases, state == HP_LEASE_LEASED);
@@ -414,7 +414,7 @@ void leases_restore(struct leases *leases)
 {
 	struct restoring restoring = {
 		.leases = leases,
-		.seconds = (uint32_t)(now_seconds() - leases->start),
+		.ticks = now_ticks(),
 	};
 
 	for (; restoring.zone_id < leases->nr_zones; restoring.zone_id++)

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -137,6 +138,24 @@ static void test_leases_in_pieces(void **state)
 	peer_free_ranges(f->peer, ranges, SMALL);
 	peer_free_ranges(f->peer, large, LARGE);
 	assert_int_equal(piece(f->peer, WHAT(LEASES), 0, 0)->n_leases, 0);
+}
+
+/* Ages tell parts of a second: one is seen that is not a whole number of them. */
+static void test_age_of_a_lease(void **state)
+{
+	struct fixture *f = *state;
+	struct peer_range range;
+	uint64_t age = 0, before = 0;
+
+	peer_alloc(f->peer, "small", 1, 1, &range);
+	for (int i = 0; i < 10000 && age % 1000 == 0; i++) {
+		age = piece(f->peer, WHAT(LEASES), 0, 0)->leases[0]->age_ms;
+		assert_true(age >= before && age < 60000);
+		before = age;
+		poll(NULL, 0, 1);
+	}
+	assert_int_not_equal(age % 1000, 0);
+	peer_free_ranges(f->peer, &range, 1);
 }
 
 static void test_blocks_in_pieces(void **state)
@@ -457,6 +476,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(sessions_in_pieces),
 		TEST(leases_in_pieces),
+		TEST(age_of_a_lease),
 		cmocka_unit_test(test_blocks_in_pieces),
 		cmocka_unit_test(test_many_zones_and_tenants),
 		TEST(cursors_of_nonsense),
