@@ -360,7 +360,7 @@ static void test_delete_of_the_living(void **state)
 	condemned = many_start_at(f, "tenants/web.sock", UID_C);
 	many_take(a, 0, 2 * BLOCK_BYTES);
 	many_take(condemned, 0, BLOCK_BYTES);
-	own = map_block(f, "tenant-web.sock", &memory);
+	own = map_block(f, "tenants/web.sock", &memory);
 	client_break(condemned);
 	for (int i = 0; i < WAIT_TRIES && !peer_zone(f->admin, 0).condemned; i++)
 		poll(NULL, 0, 5);
