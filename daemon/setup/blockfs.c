@@ -153,6 +153,25 @@ int blockfs_is_spare(int fd)
 	return r < 0 ? r : !r;
 }
 
+/* A lease for writing is to be had only where nobody has the file open or mapped. */
+static int file_held(void *userdata, int dirfd, const char *name)
+{
+	int fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), r = 0;
+
+	(void)userdata;
+	if (fd < 0)
+		return -errno;
+	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
+		r = errno == EAGAIN ? 1 : -errno;
+	close(fd); /* and with it the lease */
+	return r;
+}
+
+int blockfs_held(int fd)
+{
+	return for_each_file(fd, file_held, NULL);
+}
+
 int blockfs_empty_file(int fd)
 {
 	for (int i = 0; i < 2; i++)

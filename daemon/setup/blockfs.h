@@ -46,6 +46,12 @@ int blockfs_keep(int fd);
 /* Does no daemon work with it, and is no file in it? fd: of blockfs_open(). Return: 1, 0 or -errno. */
 int blockfs_is_spare(int fd);
 
+/*
+ * Whether a process has a descriptor or a mapping of a file in it: somebody's memory. fd: from
+ * blockfs_open(). Return: 1, 0 or -errno.
+ */
+int blockfs_held(int fd);
+
 /* Takes every page out of a file. Twice: a fault that races with the first can leave one behind. */
 int blockfs_empty_file(int fd);
 

@@ -26,16 +26,20 @@ struct kept {
 static int keep_unless_used(void *userdata, const char *zone, unsigned block, int fd)
 {
 	struct kept *kept = userdata;
+	const char *who = "a daemon: stop it";
 	int r = kept->nr < sizeof(kept->fds) / sizeof(kept->fds[0]) ? blockfs_keep(fd) : -E2BIG;
 
+	if (r == 0) {
+		who = "a process that has leased it: end it";
+		r = blockfs_held(fd);
+	}
 	if (r == 0) {
 		kept->fds[kept->nr++] = fd;
 		return 0;
 	}
 	close(fd);
 	if (r == 1)
-		setup_fail("block %u of zone %s is in use by a daemon: stop it, or use --force",
-			   block, zone);
+		setup_fail("block %u of zone %s is in use by %s, or use --force", block, zone, who);
 	return r == 1 ? -EBUSY : r;
 }
 
