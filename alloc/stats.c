@@ -61,6 +61,7 @@ void hp_zone_stats(struct hp_zone *zone, struct hp_zone_stats *ret)
 		.offline = zone->pages_in[HP_BLOCK_OFFLINE],
 		.bad = zone->bad_pages,
 		.nr_blocks = zone->nr_blocks,
+		.size_blocks = zone->size_blocks,
 		.clean_blocks = zone->blocks_in[HP_BLOCK_CLEAN],
 		.unmet_guarantee_blocks = zone->unmet_blocks,
 		.idle_blocks = count_idle(zone, HP_OWNER_NONE),

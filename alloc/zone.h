@@ -331,6 +331,7 @@ struct hp_zone_stats {
 		bad;
 	/* blocks */
 	uint32_t nr_blocks, clean_blocks, unmet_guarantee_blocks, idle_blocks;
+	uint32_t size_blocks; /* that guarantees may add up to: hp_zone_set_size() */
 	/* events since init */
 	uint64_t grants, frees, refills, drains, claims, lock_acquisitions;
 	uint64_t lock_held_ns; /* of the zone lock; only where built with HP_LOCK_TIMES, else 0 */

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/log.h"
+
 /* Return: error. */
 static int say(char why[TENANT_WHY_MAX], int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -81,12 +83,22 @@ static uint64_t guaranteed_to_others(const struct tenants *tenants, const struct
 	return blocks;
 }
 
+/* What guarantees may add up to: a zone may have room for more blocks than it has. */
+static uint32_t size_of(const struct pool_zone *zone)
+{
+	struct hp_zone_stats stats;
+
+	hp_zone_stats(zone->zone, &stats);
+	return stats.size_blocks;
+}
+
 /* May it be that? Under the lock. Return: 0, -EINVAL or -EDQUOT. */
 static int check_quota(const struct tenants *tenants, const struct tenant *tenant, const char *name,
 		       const struct pool_zone *zone, struct tenant_quota quota,
 		       char why[TENANT_WHY_MAX])
 {
 	uint64_t others = guaranteed_to_others(tenants, tenant, zone);
+	uint32_t size = size_of(zone);
 
 	if (quota.limit_blocks > zone->nr_blocks)
 		return say(why, -EINVAL, "limit of %s: %u blocks were asked for, zone %s has %u",
@@ -96,12 +108,12 @@ static int check_quota(const struct tenants *tenants, const struct tenant *tenan
 			why, -EINVAL,
 			"tenant %s, zone %s: a limit of %u blocks is below the guarantee of %u; give both, or lower the guarantee first",
 			name, zone->name, quota.limit_blocks, quota.guarantee_blocks);
-	if (others + quota.guarantee_blocks > zone->nr_blocks)
+	if (others + quota.guarantee_blocks > size)
 		return say(why, -EDQUOT,
 			   "zone %s: %u blocks guaranteed to %s and %" PRIu64
 			   " to others add up to %" PRIu64 ", and it has %u",
 			   zone->name, quota.guarantee_blocks, name, others,
-			   others + quota.guarantee_blocks, zone->nr_blocks);
+			   others + quota.guarantee_blocks, size);
 	return 0;
 }
 
@@ -330,6 +342,7 @@ static void check_guarantees(struct reload *reload, const struct pool_zone *zone
 	const struct tenants *tenants = reload->tenants;
 	const struct config_zone *own = &reload->config->zones[reload->zone_of[zone->id]];
 	uint64_t configured = 0, made = 0;
+	uint32_t size = size_of(zone);
 
 	for (size_t i = 0; i < reload->config->nr_tenants; i++)
 		configured += reload->config->tenants[i]
@@ -339,12 +352,12 @@ static void check_guarantees(struct reload *reload, const struct pool_zone *zone
 		if (tenants->by_owner[owner] && !reload->configured[owner] &&
 		    tenants->by_owner[owner]->origin == TENANT_MADE)
 			made += tenant_quota(tenants->by_owner[owner], zone).guarantee_blocks;
-	if (configured + made > zone->nr_blocks)
+	if (configured + made > size)
 		mistake(reload, own->file, own->line,
 			"[zone %s]: %" PRIu64 " blocks guaranteed by the configuration and %" PRIu64
 			" to tenants made at run time add up to %" PRIu64
 			"; expected at most the zone's %u",
-			zone->name, configured, made, configured + made, zone->nr_blocks);
+			zone->name, configured, made, configured + made, size);
 }
 
 static int check(struct reload *reload)
@@ -401,8 +414,11 @@ static void set_quotas(const struct reload *reload, bool raise)
 
 			if (!raise && then.guarantee_blocks > now.guarantee_blocks)
 				then.guarantee_blocks = now.guarantee_blocks;
-			/* checked: within the zone, and not above the limit */
-			(void)tenant_set_quota(tenant, zone, then);
+			/* It was checked, so a refusal is worth an error line. */
+			if (tenant_set_quota(tenant, zone, then))
+				log_error("quota refused tenant=%s zone=%s limit=%u guarantee=%u",
+					  tenant->name, zone->name, then.limit_blocks,
+					  then.guarantee_blocks);
 		}
 	}
 }
