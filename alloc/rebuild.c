@@ -200,6 +200,8 @@ static void cut_leases(struct rebuild *r)
 		r->stats.revoked += any && !(whole && word.state == HP_LEASE_LEASED);
 		if (whole)
 			continue;
+		report(r, "lease at page %u, %u pages, slot %u: it lies in a block out of use", pfn,
+		       word.pages, word.slot);
 		hp_cut_begin(&cut, zone, pfn, HP_LEASE_REVOKED);
 		for (hp_pfn_t from = pfn, at = pfn; at < end;) {
 			uint32_t b = hp_block_of(zone, at);

@@ -160,19 +160,29 @@ bool process_is_same(const struct process *a, const struct process *b)
 	return a->start_ticks == b->start_ticks;
 }
 
-int process_find(const struct process *process, int *ret_pidfd)
+int process_look(struct process *process, int *ret_pidfd)
 {
-	struct process now = {.pid = process->pid};
 	int pidfd = pidfd_open(process->pid, 0);
 
 	if (pidfd < 0)
 		return errno == ESRCH || errno == EINVAL ? PROCESS_GONE : -errno;
-	read_stat(&now);
-	read_inode(&now, pidfd);
-	if (process_has_ended(pidfd) || !process_is_same(process, &now)) {
+	read_stat(process);
+	read_inode(process, pidfd);
+	if (process_has_ended(pidfd)) {
 		close(pidfd);
 		return PROCESS_GONE;
 	}
 	*ret_pidfd = pidfd;
 	return 0;
+}
+
+int process_find(const struct process *process, int *ret_pidfd)
+{
+	struct process now = {.pid = process->pid};
+	int rc = process_look(&now, ret_pidfd);
+
+	if (rc || process_is_same(process, &now))
+		return rc;
+	close(*ret_pidfd);
+	return PROCESS_GONE;
 }

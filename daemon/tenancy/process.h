@@ -36,6 +36,11 @@ int process_peer_uid(int socket, uid_t *ret);
 int process_of_peer(int socket, struct process *ret, int *ret_pidfd);
 
 /*
+ * Fills in what the kernel says of the process with this pid now. Return: as process_find().
+ */
+int process_look(struct process *process, int *ret_pidfd);
+
+/*
  * The process that was remembered, and a pidfd of it, which is the caller's. Return: 0; PROCESS_GONE;
  * -errno (-EMFILE, -ENFILE).
  */
