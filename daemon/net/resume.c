@@ -30,6 +30,8 @@
 struct resume {
 	struct hp_range *ranges; /* kept, sorted */
 	size_t n, room;
+	struct hp_range *attached; /* shared ones that are kept */
+	size_t nr_attached, attached_room;
 	uint64_t end; /* of the last range that was told: zone << 32 | page behind it */
 	uint64_t held_pages[HP_ZONES_MAX], pages[HP_ZONES_MAX]; /* of the slot; told and kept */
 	struct hp_range *leases; /* of the slot, sorted, once a part of one was told */
@@ -42,6 +44,7 @@ void resume_drop(struct session *session)
 	if (!session->resume)
 		return;
 	free(session->resume->ranges);
+	free(session->resume->attached);
 	free(session->resume->leases);
 	free(session->resume);
 	session->resume = NULL;
@@ -131,7 +134,7 @@ static void begin_list(struct session *session)
 {
 	struct resume *resume = session->resume;
 
-	resume->n = 0;
+	resume->n = resume->nr_attached = 0;
 	resume->end = 0;
 	resume->only_wholes = true;
 	memset(resume->pages, 0, sizeof(resume->pages));
@@ -172,20 +175,28 @@ static int is_held(struct session *session, const struct hp_range *range)
 	       range->pages <= lease->pages - (range->pfn - lease->pfn);
 }
 
+static int append(struct hp_range **ranges, size_t *n, size_t *room, const struct hp_range *range)
+{
+	if (*n == *room) {
+		size_t larger = *room ? 2 * *room : ROOM_FIRST;
+		struct hp_range *grown = realloc(*ranges, larger * sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		*ranges = grown;
+		*room = larger;
+	}
+	(*ranges)[(*n)++] = *range;
+	return 0;
+}
+
 static int add(struct resume *resume, const struct hp_range *range)
 {
-	if (resume->n == resume->room) {
-		size_t room = resume->room ? 2 * resume->room : ROOM_FIRST;
-		struct hp_range *ranges = realloc(resume->ranges, room * sizeof(*ranges));
+	int rc = append(&resume->ranges, &resume->n, &resume->room, range);
 
-		if (!ranges)
-			return -ENOMEM;
-		resume->ranges = ranges;
-		resume->room = room;
-	}
-	resume->ranges[resume->n++] = *range;
-	resume->pages[range->zone] += range->pages;
-	return 0;
+	if (rc == 0)
+		resume->pages[range->zone] += range->pages;
+	return rc;
 }
 
 /* Return: 0, or -1: refused. Room for words of the ranges that are kept. */
@@ -236,6 +247,58 @@ static int take_ranges(struct session *session, uint16_t tag, const Hugepool__V1
 			continue;
 		memcpy(kept + *ret_nr_kept, words, HP_WIRE_RANGE_WORDS * sizeof(*words));
 		*ret_nr_kept += HP_WIRE_RANGE_WORDS;
+	}
+	return 0;
+}
+
+static bool is_told_again(const struct resume *resume, const struct hp_range *range)
+{
+	for (size_t i = 0; i < resume->nr_attached; i++)
+		if (resume->attached[i].zone == range->zone &&
+		    resume->attached[i].pfn == range->pfn)
+			return true;
+	return false;
+}
+
+/* The same for shared ranges, in any order. Those that are kept are put behind. */
+static int take_attachments(struct session *session, uint16_t tag,
+			    const Hugepool__V1__Resume *message, uint64_t *kept, size_t *nr_kept)
+{
+	struct resume *resume = session->resume;
+	struct shares *shares = session->worker->net->shares;
+
+	for (size_t i = 0; i < message->n_attachments; i += HP_WIRE_RANGE_WORDS) {
+		const uint64_t *words = message->attachments + i;
+		struct hp_wire_range wire;
+		struct hp_range range;
+
+		if (hp_wire_get_range(words, &wire)) {
+			refuse(session, tag, &(struct refusal){.code = CODE(MALFORMED)},
+			       "attachments: no pages, or bits set that have no meaning");
+			return -1;
+		}
+		range = (struct hp_range){
+			.pfn = wire.page,
+			.pages = wire.pages,
+			.generation = wire.generation,
+			.zone = wire.zone,
+		};
+		if (shares_check(shares, session->slot, &range))
+			continue;
+		if (is_told_again(resume, &range)) {
+			refuse(session, tag, &(struct refusal){.code = CODE(INVALID)},
+			       "attachments: zone %u, page %u is told twice; the list begins anew",
+			       wire.zone, wire.page);
+			return -1;
+		}
+		if (append(&resume->attached, &resume->nr_attached, &resume->attached_room,
+			   &range)) {
+			refuse(session, tag, &(struct refusal){.code = CODE(INTERNAL)},
+			       "the daemon is out of memory");
+			return -1;
+		}
+		memcpy(kept + *nr_kept, words, HP_WIRE_RANGE_WORDS * sizeof(*words));
+		*nr_kept += HP_WIRE_RANGE_WORDS;
 	}
 	return 0;
 }
@@ -309,6 +372,28 @@ static int deliver(struct session *session, uint16_t tag)
 	return 0;
 }
 
+/* Likewise, each as it may be used. */
+static int deliver_attached(struct session *session, uint16_t tag)
+{
+	const struct net *net = session->worker->net;
+	const struct resume *resume = session->resume;
+
+	for (size_t i = 0; i < resume->nr_attached; i++) {
+		const struct hp_grant grant = {.range = resume->attached[i]};
+		struct pool_zone *zone = pool_zone(net->pool, grant.range.zone);
+
+		if (known_reserve(&session->known, zone)) {
+			refuse(session, tag, &(struct refusal){.code = CODE(INTERNAL)},
+			       "the daemon is out of memory");
+			return -1;
+		}
+		if (blocks_deliver(session, tag, zone, &grant, 1,
+				   shares_is_read_only(net->shares, session->slot, &grant.range)))
+			return -1;
+	}
+	return 0;
+}
+
 /* --- the end of the list ---------------------------------------------------------------------- */
 
 /* Everything that the slot holds was told: there is nothing to free. */
@@ -335,7 +420,8 @@ static int commit(struct session *session, uint16_t tag)
 		       rc < 0 ? strerror(-rc) : "a lease changed meanwhile");
 		return -1;
 	}
-	return deliver(session, tag);
+	shares_keep(net->shares, session->slot, resume->attached, resume->nr_attached);
+	return deliver(session, tag) || deliver_attached(session, tag) ? -1 : 0;
 }
 
 static void finish(struct session *session)
@@ -358,11 +444,12 @@ void request_resume(struct session *session, uint16_t tag, const ProtobufCMessag
 	const Hugepool__V1__Resume *resume = (const Hugepool__V1__Resume *)message;
 	Hugepool__V1__Ranges kept = HUGEPOOL__V1__RANGES__INIT;
 
-	if (resume->n_ranges % HP_WIRE_RANGE_WORDS ||
-	    resume->n_ranges / HP_WIRE_RANGE_WORDS > HP_RANGES_MAX) {
+	if (resume->n_ranges % HP_WIRE_RANGE_WORDS || resume->n_attachments % HP_WIRE_RANGE_WORDS ||
+	    (resume->n_ranges + resume->n_attachments) / HP_WIRE_RANGE_WORDS > HP_RANGES_MAX) {
 		refuse(session, tag,
 		       &(struct refusal){.code = CODE(MALFORMED), .limit = HP_RANGES_MAX},
-		       "ranges: %zu words", resume->n_ranges);
+		       "ranges: %zu words, attachments: %zu", resume->n_ranges,
+		       resume->n_attachments);
 		return;
 	}
 	if (!session->resume) {
@@ -374,7 +461,8 @@ void request_resume(struct session *session, uint16_t tag, const ProtobufCMessag
 		return;
 	}
 	kept.ranges = session->worker->scratch.words;
-	if (take_ranges(session, tag, resume, kept.ranges, &kept.n_ranges)) {
+	if (take_ranges(session, tag, resume, kept.ranges, &kept.n_ranges) ||
+	    take_attachments(session, tag, resume, kept.ranges, &kept.n_ranges)) {
 		begin_list(session);
 		return;
 	}
@@ -453,6 +541,7 @@ int resume_restore(const struct net *net)
 		return 0;
 	slots_restore(net->slots);
 	leases_restore(net->leases);
+	shares_restore(net->shares, net->slots);
 	for (uint32_t i = 1; i <= HP_SLOTS_MAX && !restoring.error; i++) {
 		struct slot *slot = slots_find(net->slots, i);
 

@@ -152,13 +152,12 @@ void request_share(struct session *session, uint16_t tag, const ProtobufCMessage
 		refuse_not_attached(session, tag, rc, range, 0);
 }
 
-/* Its blocks are nobody else's, so the session knows them for this range alone. */
+/* Its blocks are nobody else's, so the session knows them for this range alone, which it has not. */
 static void forget_blocks(struct session *session, const struct pool_zone *zone,
 			  const struct hp_range *range)
 {
 	uint32_t last = (range->pfn + range->pages - 1) / zone->block_pages;
 
-	known_give(&session->known, zone, range->pfn, range->pages);
 	for (uint32_t b = range->pfn / zone->block_pages; b <= last; b++)
 		known_set(&session->known, zone, b, 0);
 }
@@ -196,11 +195,14 @@ void request_attach(struct session *session, uint16_t tag, const ProtobufCMessag
 		detach(session, &grant.range);
 		refuse(session, tag, &(struct refusal){.code = CODE(INTERNAL), .zone = zone},
 		       "the daemon is out of memory");
-	} else if (blocks_deliver(session, tag, zone, &grant, 1, attach->read_only)) {
-		detach(session, &grant.range);
-	} else {
-		reply_grant(session, tag, &grant, 1);
+		return;
 	}
+	/* After a break it may have said that it has them mapped, from before. */
+	forget_blocks(session, zone, &grant.range);
+	if (blocks_deliver(session, tag, zone, &grant, 1, attach->read_only))
+		detach(session, &grant.range);
+	else
+		reply_grant(session, tag, &grant, 1);
 }
 
 /* Return: 0, or -1: refused. */
@@ -232,7 +234,10 @@ void request_detach(struct session *session, uint16_t tag, const ProtobufCMessag
 		return;
 	/* Only this thread changes what this session is attached to: what was right stays right. */
 	for (int i = 0; i < n; i++) {
-		forget_blocks(session, pool_zone(worker->net->pool, ranges[i].zone), &ranges[i]);
+		const struct pool_zone *zone = pool_zone(worker->net->pool, ranges[i].zone);
+
+		known_give(&session->known, zone, ranges[i].pfn, ranges[i].pages);
+		forget_blocks(session, zone, &ranges[i]);
 		detach(session, &ranges[i]);
 	}
 	reply_done(session, tag);

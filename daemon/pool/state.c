@@ -67,7 +67,7 @@ static const struct {
 	[STATE_SESSIONS] = {"session", HP_SLOTS_MAX + 1, sizeof(struct state_session),
 			    sizeof(struct state_session)},
 	[STATE_SHARES] = {"share", HP_SHARES_MAX, sizeof(struct state_share),
-			  offsetof(struct state_share, access)},
+			  offsetof(struct state_share, published)},
 	[STATE_ATTACHMENTS] = {"attachment", HP_ATTACHMENTS_MAX, sizeof(struct state_attachment),
 			       sizeof(struct state_attachment)},
 };

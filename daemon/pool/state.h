@@ -93,14 +93,16 @@ struct state_session {
 	uint64_t name[STATE_NAME_WORDS];
 };
 
-/* Index i: the share of owner number HP_TENANTS_MAX + i and slot HP_SLOTS_MAX + 1 + i. */
+/* Share i has owner number HP_TENANTS_MAX + i. state: as tenancy numbers them. */
 struct state_share {
 	struct state_head head;
-	uint64_t account;  /* owner number of the tenant that it is charged to */
-	uint64_t range[2]; /* as on the wire */
-	uint64_t name[STATE_NAME_WORDS];
+	uint64_t account;   /* owner number of the tenant that it is charged to */
+	uint64_t zone;	    /* its number */
+	uint64_t publisher; /* uid */
 	/* words of their own */
-	hp_word_t access; /* as tenancy codes it */
+	hp_word_t published; /* 1, or what follows means nothing */
+	hp_word_t terms;     /* as tenancy codes them */
+	hp_word_t name[STATE_NAME_WORDS];
 	hp_word_t uids[STATE_UIDS_MAX / 2];
 };
 

@@ -10,48 +10,16 @@
  * Tenants are held and let go of outside of the lock: whoever lists tenants looks in here under
  * theirs.
  */
-#include "daemon/tenancy/share.h"
+#include "daemon/tenancy/share-internal.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 
 #include "daemon/log.h"
 #include "daemon/tenancy/clock.h"
-
-struct attachment {
-	struct attachment_record record;
-	struct slot *slot;
-	LIST_ENTRY(attachment) of_share; /* share->attachments */
-	LIST_ENTRY(attachment) of_slot;	 /* shares->of_slot[], or shares->free */
-};
-LIST_HEAD(attachment_list, attachment);
-
-struct share {
-	struct share_record record;
-	struct tenant *tenant; /* held, unless free */
-	struct hp_range range; /* no pages: not granted yet */
-	uint64_t granted_ms;
-	struct attachment_list attachments;
-	uint32_t nr_attachments, nr_readers;
-};
-
-struct shares {
-	pthread_mutex_t lock;
-	struct pool *pool;
-	struct tenants *tenants;
-	uint32_t used_shares, used_attachments; /* those behind were never in use */
-	_Atomic uint32_t count[HP_TENANTS_MAX]; /* shares charged to a tenant */
-	uint32_t attached[HP_TENANTS_MAX];	/* attachments of a tenant's sessions */
-	struct attachment_list free;
-	struct attachment_list of_slot[HP_SLOTS_MAX + 1];
-	struct share share[HP_SHARES_MAX];
-	struct attachment attachment[HP_ATTACHMENTS_MAX];
-};
 
 int shares_new(struct shares **ret, struct pool *pool, struct tenants *tenants)
 {
@@ -83,51 +51,26 @@ static const uint8_t transitions[SHARE_STATES] = {
 	[SHARE_RECYCLING] = 1 << SHARE_FREE,
 };
 
-static void set_share_state(struct share *share, enum share_state state)
+static void set_share_state(struct shares *shares, struct share *share, enum share_state state)
 {
-	assert(transitions[share->record.state] & 1 << state);
-	atomic_store_explicit(&share->record.state, state, memory_order_release);
+	assert(transitions[share->state] & 1 << state);
+	share->state = state;
+	if (state == SHARE_OPEN)
+		share_record_begin(shares, share);
+	else
+		share_record_set_state(shares, share);
 }
 
-static void set_attachment_state(struct attachment *attachment, enum attachment_state state)
+static void set_terms(struct shares *shares, struct share *share, const struct share_terms *terms)
 {
-	assert(attachment->record.state != state);
-	atomic_store_explicit(&attachment->record.state, state, memory_order_release);
-}
-
-/* Terms of a share that is open. While they are written, it is not published. */
-static void set_terms(struct share *share, const struct share_terms *terms)
-{
-	struct share_record *record = &share->record;
-
-	__atomic_store_n(&record->published, 0, __ATOMIC_RELEASE);
-	record->read_only = terms->read_only;
-	record->nr_uids = (uint32_t)terms->nr_uids;
+	share->published = true;
+	share->read_only = terms->read_only;
+	share->nr_uids = (uint32_t)terms->nr_uids;
 	if (terms->nr_uids)
-		memcpy(record->uids, terms->uids, terms->nr_uids * sizeof(record->uids[0]));
-	record->name_bytes = (uint32_t)terms->name_bytes;
-	memcpy(record->name, terms->name, terms->name_bytes);
-	__atomic_store_n(&record->published, 1, __ATOMIC_RELEASE);
-}
-
-static uint32_t share_index(const struct shares *shares, const struct share *share)
-{
-	return (uint32_t)(share - shares->share);
-}
-
-static uint32_t share_slot(const struct shares *shares, const struct share *share)
-{
-	return SHARE_SLOT_FIRST + share_index(shares, share);
-}
-
-static uint32_t share_owner(const struct shares *shares, const struct share *share)
-{
-	return SHARE_OWNER_FIRST + share_index(shares, share);
-}
-
-static struct hp_zone *share_zone(struct shares *shares, const struct share *share)
-{
-	return pool_zone(shares->pool, share->record.zone)->zone;
+		memcpy(share->uids, terms->uids, terms->nr_uids * sizeof(share->uids[0]));
+	share->name_bytes = (uint32_t)terms->name_bytes;
+	memcpy(share->name, terms->name, terms->name_bytes);
+	share_record_set_terms(shares, share);
 }
 
 static struct share *share_of_slot(struct shares *shares, uint32_t slot)
@@ -138,13 +81,13 @@ static struct share *share_of_slot(struct shares *shares, uint32_t slot)
 
 static struct share *share_of(struct shares *shares, const struct attachment *attachment)
 {
-	return &shares->share[attachment->record.share];
+	return &shares->share[attachment->share];
 }
 
 static struct share *find_free_share(struct shares *shares)
 {
 	for (uint32_t i = 0; i < shares->used_shares; i++)
-		if (shares->share[i].record.state == SHARE_FREE)
+		if (shares->share[i].state == SHARE_FREE)
 			return &shares->share[i];
 	return shares->used_shares < HP_SHARES_MAX ? &shares->share[shares->used_shares++] : NULL;
 }
@@ -159,6 +102,17 @@ static int check_room(const struct shares *shares, const struct slot *slot)
 	return 0;
 }
 
+void share_link_attachment(struct shares *shares, struct attachment *attachment)
+{
+	struct share *share = share_of(shares, attachment);
+
+	LIST_INSERT_HEAD(&share->attachments, attachment, of_share);
+	LIST_INSERT_HEAD(&shares->of_slot[attachment->slot->number], attachment, of_slot);
+	shares->attached[attachment->slot->tenant->owner]++;
+	share->nr_attachments++;
+	share->nr_readers += attachment->read_only;
+}
+
 static void attach(struct shares *shares, struct share *share, struct slot *slot, bool read_only,
 		   bool publisher)
 {
@@ -168,17 +122,13 @@ static void attach(struct shares *shares, struct share *share, struct slot *slot
 		LIST_REMOVE(attachment, of_slot);
 	else
 		attachment = &shares->attachment[shares->used_attachments++];
+	attachment->share = share_index(shares, share);
 	attachment->slot = slot;
-	attachment->record.share = share_index(shares, share);
-	attachment->record.slot = slot->number;
-	attachment->record.read_only = read_only;
-	attachment->record.publisher = publisher;
-	set_attachment_state(attachment, ATTACHMENT_HELD);
-	LIST_INSERT_HEAD(&share->attachments, attachment, of_share);
-	LIST_INSERT_HEAD(&shares->of_slot[slot->number], attachment, of_slot);
-	shares->attached[slot->tenant->owner]++;
-	share->nr_attachments++;
-	share->nr_readers += read_only;
+	attachment->read_only = read_only;
+	attachment->publisher = publisher;
+	attachment->held = true;
+	share_record_attach(shares, attachment);
+	share_link_attachment(shares, attachment);
 }
 
 /* The other way round; the references of pages are the caller's business. */
@@ -186,13 +136,14 @@ static void unlink_attachment(struct shares *shares, struct attachment *attachme
 {
 	struct share *share = share_of(shares, attachment);
 
-	set_attachment_state(attachment, ATTACHMENT_FREE);
+	attachment->held = false;
+	share_record_detach(shares, attachment);
 	LIST_REMOVE(attachment, of_share);
 	LIST_REMOVE(attachment, of_slot);
 	LIST_INSERT_HEAD(&shares->free, attachment, of_slot);
 	shares->attached[attachment->slot->tenant->owner]--;
 	share->nr_attachments--;
-	share->nr_readers -= attachment->record.read_only;
+	share->nr_readers -= attachment->read_only;
 }
 
 /* The publisher's one, of a share that was not granted yet. */
@@ -202,8 +153,8 @@ static struct attachment *only_attachment(struct share *share)
 	return LIST_FIRST(&share->attachments);
 }
 
-static void note_in_slot(struct shares *shares, struct slot *slot, const struct hp_range *range,
-			 bool more)
+void share_note_in_slot(struct shares *shares, struct slot *slot, const struct hp_range *range,
+			bool more)
 {
 	uint64_t bytes = range->pages * pool_zone(shares->pool, range->zone)->page_bytes;
 
@@ -219,27 +170,35 @@ static struct tenant *try_free(struct shares *shares, struct share *share)
 {
 	struct tenant *tenant = share->tenant;
 
-	if (share->record.state != SHARE_RECYCLING ||
+	if (share->state != SHARE_RECYCLING ||
 	    hp_zone_owner_blocks(share_zone(shares, share), share_owner(shares, share)))
 		return NULL;
 	share->tenant = NULL;
 	share->range.pages = 0;
-	shares->count[tenant->owner]--;
-	set_share_state(share, SHARE_FREE);
+	if (tenant)
+		shares->count[tenant->owner]--;
+	set_share_state(shares, share, SHARE_FREE);
 	return tenant;
 }
 
-/* Nobody else has a page in these blocks: they are taken out of use now. */
+/* Nobody has a page in its blocks any more: they are taken out of use. */
 static void isolate_blocks(struct shares *shares, const struct share *share)
 {
-	const struct pool_zone *zone = pool_zone(shares->pool, share->record.zone);
-	uint32_t last = (share->range.pfn + share->range.pages - 1) / zone->block_pages;
+	struct pool_zone *zone = pool_zone(shares->pool, share->zone);
+	uint32_t owner = share_owner(shares, share);
 
-	for (uint32_t b = share->range.pfn / zone->block_pages; b <= last; b++) {
+	for (uint32_t b = 0; b < hp_zone_nr_blocks(zone->zone); b++) {
+		struct hp_block_word word = hp_zone_block_word(zone->zone, b);
 		int rc = 0;
 
-		/* Whoever was faster (the keeper, a revocation) has done it already. */
-		if (hp_zone_block_word(zone->zone, b).owner == share_owner(shares, share))
+		/*
+		 * Sessions that have it mapped from a break in between are told. Where the pool has
+		 * the block in hand it sees by its word that it is out of use.
+		 */
+		if (word.owner != owner || word.state != HP_BLOCK_LIVE)
+			continue;
+		rc = pool_take_block(zone, b, NULL, NULL);
+		if (rc)
 			rc = hp_zone_isolate(zone->zone, b);
 		if (rc && hp_zone_block_word(zone->zone, b).state == HP_BLOCK_LIVE)
 			log_error(
@@ -252,13 +211,25 @@ static void free_lease(struct shares *shares, struct share *share)
 {
 	struct hp_zone *zone = share_zone(shares, share);
 	uint32_t slot = share_slot(shares, share);
+	int rc = HP_NOT_LEASED;
 	uint64_t pages;
-	int rc = hp_zone_free_contig(zone, NULL, slot, share->range.pfn, share->range.pages);
 
+	if (share->range.pages)
+		rc = hp_zone_free_contig(zone, NULL, slot, share->range.pfn, share->range.pages);
 	if (rc && rc != HP_BAD_PAGE) /* blocks of it were revoked: whatever is left */
 		rc = hp_zone_free_slot(zone, NULL, slot, &pages);
 	if (rc)
-		log_error("bad pages kept out tenant=%s share=%u", share->tenant->name, slot);
+		log_error("bad pages kept out zone=%s share=%u",
+			  pool_zone(shares->pool, share->zone)->name, slot);
+}
+
+struct tenant *share_end(struct shares *shares, struct share *share)
+{
+	free_lease(shares, share);
+	isolate_blocks(shares, share);
+	set_share_state(shares, share, SHARE_RECYCLING);
+	pool_poke(shares->pool);
+	return try_free(shares, share);
 }
 
 /* Return: the tenant to let go of, or NULL. */
@@ -268,17 +239,12 @@ static struct tenant *detach(struct shares *shares, struct attachment *attachmen
 	const struct hp_range *range = &share->range;
 
 	unlink_attachment(shares, attachment);
-	if (share->nr_attachments) {
-		/* A revocation may have taken the references with the pages. */
-		(void)hp_zone_free_contig(share_zone(shares, share), NULL,
-					  share_slot(shares, share), range->pfn, range->pages);
-		return NULL;
-	}
-	free_lease(shares, share);
-	isolate_blocks(shares, share);
-	set_share_state(share, SHARE_RECYCLING);
-	pool_poke(shares->pool);
-	return try_free(shares, share);
+	if (!share->nr_attachments)
+		return share_end(shares, share);
+	/* A revocation may have taken the references with the pages. */
+	(void)hp_zone_free_contig(share_zone(shares, share), NULL, share_slot(shares, share),
+				  range->pfn, range->pages);
+	return NULL;
 }
 
 static void let_go(struct shares *shares, struct tenant *tenant)
@@ -310,12 +276,10 @@ static int open_share(struct shares *shares, struct slot *slot, const struct poo
 	hp_zone_owner_set_account(zone->zone, request->owner, tenant->owner);
 	share->tenant = tenant;
 	share->range.pages = 0;
-	share->record.tenant = tenant->owner;
-	share->record.zone = zone->id;
-	share->record.publisher = slot->process.uid;
-	share->record.published = 0;
-	share->record.name_bytes = 0;
-	set_share_state(share, SHARE_OPEN);
+	share->zone = zone->id;
+	share->publisher = slot->process.uid;
+	share->published = false;
+	set_share_state(shares, share, SHARE_OPEN);
 	shares->count[tenant->owner]++;
 	attach(shares, share, slot, false, true);
 	return 0;
@@ -346,7 +310,7 @@ void shares_granted(struct shares *shares, struct slot *slot, const struct hp_re
 	share->range = *range;
 	share->granted_ms = clock_now_ms();
 	pthread_mutex_unlock(&shares->lock);
-	note_in_slot(shares, slot, range, true);
+	share_note_in_slot(shares, slot, range, true);
 }
 
 void shares_abandon(struct shares *shares, struct slot *slot, const struct hp_request *request)
@@ -359,7 +323,7 @@ void shares_abandon(struct shares *shares, struct slot *slot, const struct hp_re
 	assert(only_attachment(share)->slot == slot);
 	(void)slot;
 	unlink_attachment(shares, only_attachment(share));
-	set_share_state(share, SHARE_RECYCLING);
+	set_share_state(shares, share, SHARE_RECYCLING);
 	tenant = try_free(shares, share);
 	pthread_mutex_unlock(&shares->lock);
 	let_go(shares, tenant);
@@ -369,17 +333,16 @@ void shares_abandon(struct shares *shares, struct slot *slot, const struct hp_re
 
 static bool is_named(const struct share *share, const uint8_t *name, size_t name_bytes)
 {
-	return share->record.state == SHARE_OPEN && share->record.published &&
-	       share->record.name_bytes == name_bytes &&
-	       memcmp(share->record.name, name, name_bytes) == 0;
+	return share->state == SHARE_OPEN && share->published && share->name_bytes == name_bytes &&
+	       memcmp(share->name, name, name_bytes) == 0;
 }
 
 static bool permits(const struct share *share, uid_t uid)
 {
-	if (share->record.nr_uids == 0 || share->record.publisher == uid)
+	if (share->nr_uids == 0 || share->publisher == uid)
 		return true;
-	for (uint32_t i = 0; i < share->record.nr_uids; i++)
-		if (share->record.uids[i] == uid)
+	for (uint32_t i = 0; i < share->nr_uids; i++)
+		if (share->uids[i] == uid)
 			return true;
 	return false;
 }
@@ -418,8 +381,8 @@ static int find_named(struct shares *shares, const struct slot *slot, const uint
 	return 0;
 }
 
-static struct attachment *find_attached(struct shares *shares, const struct slot *slot,
-					uint8_t zone_id, hp_pfn_t pfn)
+struct attachment *share_find_attached(struct shares *shares, const struct slot *slot,
+				       uint8_t zone_id, hp_pfn_t pfn)
 {
 	struct attachment *attachment;
 
@@ -437,7 +400,7 @@ static int check(struct shares *shares, const struct slot *slot, const struct hp
 {
 	const struct hp_range *have;
 
-	*ret = find_attached(shares, slot, range->zone, range->pfn);
+	*ret = share_find_attached(shares, slot, range->zone, range->pfn);
 	if (!*ret)
 		return HP_NOT_LEASED;
 	have = &share_of(shares, *ret)->range;
@@ -469,12 +432,12 @@ int shares_publish(struct shares *shares, const struct slot *slot, const struct 
 
 	pthread_mutex_lock(&shares->lock);
 	rc = check(shares, slot, range, &attachment);
-	if (!rc && !attachment->record.publisher)
+	if (!rc && !attachment->publisher)
 		rc = SHARE_NOT_PUBLISHER;
 	if (!rc && is_taken(shares, share_of(shares, attachment), terms))
 		rc = SHARE_NAME_TAKEN;
 	if (!rc)
-		set_terms(share_of(shares, attachment), terms);
+		set_terms(shares, share_of(shares, attachment), terms);
 	pthread_mutex_unlock(&shares->lock);
 	return rc;
 }
@@ -485,9 +448,9 @@ static int attach_found(struct shares *shares, struct share *share, struct slot 
 {
 	int rc;
 
-	if (share->record.read_only && !read_only)
+	if (share->read_only && !read_only)
 		return SHARE_READ_ONLY;
-	if (find_attached(shares, slot, share->range.zone, share->range.pfn))
+	if (share_find_attached(shares, slot, share->range.zone, share->range.pfn))
 		return SHARE_ATTACHED_ALREADY;
 	rc = check_room(shares, slot);
 	if (rc)
@@ -513,7 +476,7 @@ int shares_attach(struct shares *shares, struct slot *slot, const uint8_t *name,
 		*ret = share->range;
 	pthread_mutex_unlock(&shares->lock);
 	if (!rc)
-		note_in_slot(shares, slot, ret, true);
+		share_note_in_slot(shares, slot, ret, true);
 	return rc;
 }
 
@@ -534,9 +497,9 @@ void shares_detach(struct shares *shares, struct slot *slot, const struct hp_ran
 	struct attachment *attachment;
 
 	pthread_mutex_lock(&shares->lock);
-	attachment = find_attached(shares, slot, range->zone, range->pfn);
+	attachment = share_find_attached(shares, slot, range->zone, range->pfn);
 	assert(attachment);
-	note_in_slot(shares, slot, &share_of(shares, attachment)->range, false);
+	share_note_in_slot(shares, slot, &share_of(shares, attachment)->range, false);
 	tenant = detach(shares, attachment);
 	pthread_mutex_unlock(&shares->lock);
 	let_go(shares, tenant);
@@ -552,12 +515,54 @@ void shares_end_slot(struct shares *shares, struct slot *slot)
 		pthread_mutex_lock(&shares->lock);
 		attachment = LIST_FIRST(&shares->of_slot[slot->number]);
 		if (attachment) {
-			note_in_slot(shares, slot, &share_of(shares, attachment)->range, false);
+			share_note_in_slot(shares, slot, &share_of(shares, attachment)->range,
+					   false);
 			tenant = detach(shares, attachment);
 		}
 		pthread_mutex_unlock(&shares->lock);
 		let_go(shares, tenant);
 	} while (attachment);
+}
+
+static bool is_listed(const struct hp_range *range, const struct hp_range *ranges, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (ranges[i].zone == range->zone && ranges[i].pfn == range->pfn &&
+		    ranges[i].pages == range->pages && ranges[i].generation == range->generation)
+			return true;
+	return false;
+}
+
+void shares_keep(struct shares *shares, struct slot *slot, const struct hp_range *ranges, size_t n)
+{
+	struct attachment *attachment;
+	struct tenant *tenant;
+
+	do {
+		tenant = NULL;
+		pthread_mutex_lock(&shares->lock);
+		LIST_FOREACH (attachment, &shares->of_slot[slot->number], of_slot)
+			if (!is_listed(&share_of(shares, attachment)->range, ranges, n))
+				break;
+		if (attachment) {
+			share_note_in_slot(shares, slot, &share_of(shares, attachment)->range,
+					   false);
+			tenant = detach(shares, attachment);
+		}
+		pthread_mutex_unlock(&shares->lock);
+		let_go(shares, tenant);
+	} while (attachment);
+}
+
+bool shares_is_read_only(struct shares *shares, const struct slot *slot,
+			 const struct hp_range *range)
+{
+	bool read_only;
+
+	pthread_mutex_lock(&shares->lock);
+	read_only = share_find_attached(shares, slot, range->zone, range->pfn)->read_only;
+	pthread_mutex_unlock(&shares->lock);
+	return read_only;
 }
 
 uint32_t shares_collect(struct shares *shares, uint32_t owner)
@@ -570,7 +575,7 @@ uint32_t shares_collect(struct shares *shares, uint32_t owner)
 		return owner;
 	pthread_mutex_lock(&shares->lock);
 	share = &shares->share[owner - SHARE_OWNER_FIRST];
-	number = share->record.tenant;
+	number = share->tenant ? share->tenant->owner : HP_OWNER_NONE;
 	tenant = try_free(shares, share);
 	pthread_mutex_unlock(&shares->lock);
 	let_go(shares, tenant);
@@ -584,7 +589,7 @@ static bool is_visible(const struct share *share, uint32_t viewer)
 {
 	const struct attachment *attachment;
 
-	if (share->record.tenant == viewer)
+	if (share->tenant->owner == viewer)
 		return true;
 	LIST_FOREACH (attachment, &share->attachments, of_share)
 		if (attachment->slot->tenant->owner == viewer)
@@ -602,15 +607,15 @@ bool shares_look(struct shares *shares, uint32_t slot, uint32_t viewer, struct s
 		return false;
 	pthread_mutex_lock(&shares->lock);
 	share = share_of_slot(shares, slot);
-	in_use = share->record.state == SHARE_OPEN;
+	in_use = share->state == SHARE_OPEN;
 	if (in_use) {
-		ret->tenant = share->record.tenant;
+		ret->tenant = share->tenant->owner;
 		ret->attachments = share->nr_attachments;
 		ret->readers = share->nr_readers;
 		ret->age_ms = share->range.pages ? clock_now_ms() - share->granted_ms : 0;
 		ret->visible = is_visible(share, viewer);
-		ret->name_bytes = share->record.published ? share->record.name_bytes : 0;
-		memcpy(ret->name, share->record.name, ret->name_bytes);
+		ret->name_bytes = share->published ? share->name_bytes : 0;
+		memcpy(ret->name, share->name, ret->name_bytes);
 	}
 	pthread_mutex_unlock(&shares->lock);
 	return in_use;
@@ -631,8 +636,8 @@ uint64_t shares_pages(struct shares *shares, uint32_t tenant, size_t zone_id)
 	for (uint32_t i = 0; i < shares->used_shares; i++) {
 		const struct share *share = &shares->share[i];
 
-		if (share->record.state == SHARE_OPEN && share->record.tenant == tenant &&
-		    share->record.zone == zone_id)
+		if (share->state == SHARE_OPEN && share->tenant->owner == tenant &&
+		    share->zone == zone_id)
 			pages += share->range.pages;
 	}
 	pthread_mutex_unlock(&shares->lock);

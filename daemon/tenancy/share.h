@@ -15,7 +15,7 @@
  * not permitted cannot tell a share from one that does not exist. Read-write attachments can do
  * everything to the range, also truncate it.
  *
- * Order of stores (fields of a record first, its state last): the owner's account, the share, the
+ * Order of stores in the state file (fields of a record first, its state last): the owner's account, the share, the
  * attachment, the block words, the lease word; and back: the attachment, and with the last one the
  * lease word, the block words, the share, and its owner number once the blocks are clean.
  *
@@ -38,36 +38,17 @@
 _Static_assert(HP_SLOTS_MAX + HP_SHARES_MAX <= HP_SLOT_MAX, "shares are holders");
 _Static_assert(HP_OWNERS_MAX <= HP_OWNER_MAX, "shares are owners");
 
-enum share_state { SHARE_FREE, SHARE_OPEN, SHARE_RECYCLING, SHARE_STATES };
-enum attachment_state { ATTACHMENT_FREE, ATTACHMENT_HELD };
-
-/* What there is to know about a share that cannot be found out otherwise: no pointers. */
-struct share_record {
-	uint32_t tenant; /* owner number of the publisher's */
-	uint32_t zone;
-	uid_t publisher; /* uid of its process: is always permitted */
-	uint32_t published;
-	uint32_t read_only; /* nobody may attach to write */
-	uint32_t nr_uids;   /* permitted; 0: everybody */
-	uint32_t uids[HP_SHARE_UIDS_MAX];
-	uint32_t name_bytes;
-	uint8_t name[HP_NAME_MAX];
-	_Atomic uint32_t state; /* enum share_state */
-};
-
-struct attachment_record {
-	uint32_t share; /* index */
-	uint32_t slot;	/* of the session */
-	uint32_t read_only;
-	uint32_t publisher;	/* the first one */
-	_Atomic uint32_t state; /* enum attachment_state */
-};
-
 struct shares;
 
 /* All are borrowed. Return: 0 or -ENOMEM. */
 int shares_new(struct shares **ret, struct pool *pool, struct tenants *tenants);
 struct shares *shares_free(struct shares *shares); /* NULL is fine; returns NULL */
+
+/*
+ * Before anything is served, behind slots_restore(): takes back the shares of another daemon, whom
+ * they are charged to, and who is attached. What has no lease or no attachment is dropped.
+ */
+void shares_restore(struct shares *shares, struct slots *slots);
 
 enum share_condition {					  /* behind those of alloc/ */
 		       SHARE_TOO_MANY = HP_BAD_PAGE + 1,  /* HP_SHARES_MAX */
@@ -130,6 +111,13 @@ void shares_detach(struct shares *shares, struct slot *slot, const struct hp_ran
 
 /* Ends all of them. */
 void shares_end_slot(struct shares *shares, struct slot *slot);
+
+/* Ends those that are not among these. */
+void shares_keep(struct shares *shares, struct slot *slot, const struct hp_range *ranges, size_t n);
+
+/* Of an attachment for which shares_check() says 0: may it only read? */
+bool shares_is_read_only(struct shares *shares, const struct slot *slot,
+			 const struct hp_range *range);
 
 /* An owner may have lost its last block. Return: the tenant whom it concerns. */
 uint32_t shares_collect(struct shares *shares, uint32_t owner);

@@ -43,6 +43,7 @@ static int start(void **state, const char *config)
 	struct rig_options options = {.config = config, .workers = 2};
 
 	f->rig = rig_new(&options);
+	f->rig->net.grace_ms = 600000;
 	f->admin = rig_connect_hello(f->rig, SOCKET_ADMIN);
 	f->root = rig_connect_hello(f->rig, SOCKET_DATA);
 	if (getuid() == 0) {
@@ -653,6 +654,107 @@ static void test_waiting_for_a_shareable_range(void **state)
 	peer_free_ranges(f->root, taken + 1, 11);
 }
 
+/* --- over a new connection ---------------------------------------------------------------------- */
+
+static struct peer *connect_for_resume(struct fixture *f, uint8_t token[SLOT_TOKEN_BYTES])
+{
+	struct peer *peer = rig_connect(f->rig, SOCKET_DATA);
+	const Hugepool__V1__Welcome *welcome = peer_hello(peer);
+
+	assert_int_equal(welcome->token.len, SLOT_TOKEN_BYTES);
+	memcpy(token, welcome->token.data, SLOT_TOKEN_BYTES);
+	return peer;
+}
+
+static struct peer *come_back(struct fixture *f, struct peer *peer)
+{
+	uint32_t left = 0;
+
+	for (size_t i = 0; i < f->rig->acceptor.nr_workers; i++)
+		left += f->rig->workers[i]->connections;
+	peer_free(peer);
+	rig_wait_connections(f->rig, left - 1);
+	return rig_connect_hello(f->rig, SOCKET_DATA);
+}
+
+/* Return: how many are kept. */
+static size_t resume(struct peer *peer, uint8_t token[SLOT_TOKEN_BYTES],
+		     struct peer_range *attached, size_t n, Hugepool__V1__Blocks *known)
+{
+	Hugepool__V1__Resume message = HUGEPOOL__V1__RESUME__INIT;
+	const Hugepool__V1__Ranges *kept;
+
+	message.token = (ProtobufCBinaryData){.len = SLOT_TOKEN_BYTES, .data = token};
+	message.attachments = attached->words;
+	message.n_attachments = n * HP_WIRE_RANGE_WORDS;
+	message.known = &known;
+	message.n_known = known ? 1 : 0;
+	message.last = true;
+	peer_send(peer, TYPE(RESUME), 27, &message.base);
+	kept = peer_expect(peer, TYPE(RESUMED), 27);
+	assert_memory_equal(kept->ranges, attached, kept->n_ranges * sizeof(uint64_t));
+	return kept->n_ranges / HP_WIRE_RANGE_WORDS;
+}
+
+static void test_attachments_outlive_a_connection(void **state)
+{
+	struct fixture *f = *state;
+	Hugepool__V1__Resume twice = HUGEPOOL__V1__RESUME__INIT;
+	Hugepool__V1__Blocks known = HUGEPOOL__V1__BLOCKS__INIT;
+	uint8_t ours[SLOT_TOKEN_BYTES], theirs[SLOT_TOKEN_BYTES];
+	struct peer *publisher = connect_for_resume(f, ours);
+	struct peer *reader = connect_for_resume(f, theirs);
+	struct peer_range ranges[2], told[2];
+	uint64_t block;
+
+	for (int i = 0; i < 2; i++) {
+		char name[] = {'n', (char)('0' + i), 0};
+
+		ranges[i] = take(publisher, 1);
+		publish(publisher, &ranges[i], name, NULL, false);
+		attach(reader, name, true);
+	}
+	/* What is told stays, and what is not is given back. */
+	reader = come_back(f, reader);
+	told[0] = told[1] = ranges[1];
+	twice.token = (ProtobufCBinaryData){.len = SLOT_TOKEN_BYTES, .data = theirs};
+	twice.attachments = told[0].words;
+	twice.n_attachments = 2 * HP_WIRE_RANGE_WORDS;
+	peer_refused(reader, TYPE(RESUME), &twice.base, CODE(INVALID));
+	expect_attached(f, &ranges[0], 2, 1);
+	assert_int_equal(resume(reader, theirs, &ranges[1], 1, NULL), 1);
+	expect_attached(f, &ranges[0], 1, 0);
+	expect_attached(f, &ranges[1], 2, 1);
+	/* Its block is not known to this connection: it comes, and it still is for reading. */
+	assert_int_equal(reader->nr_fds, 1);
+	assert_int_equal(fcntl(last_fd(reader), F_GETFL) & O_ACCMODE, O_RDONLY);
+	detach_refused(reader, &ranges[0], 1, CODE(NOT_LEASED));
+
+	/* Whoever has it mapped does not need it again, and who allocated it may still publish. */
+	publisher = come_back(f, publisher);
+	block = hp_wire_put_block((struct hp_wire_block){
+		.index = peer_range(&ranges[0]).page / RIG_SMALL_BLOCK_PAGES, .generation = 1});
+	known.n_blocks = 1;
+	known.blocks = &block;
+	assert_int_equal(resume(publisher, ours, ranges, 2, &known), 2);
+	assert_int_equal(publisher->nr_fds, 1);
+	assert_int_equal(fcntl(last_fd(publisher), F_GETFL) & O_ACCMODE, O_RDWR);
+	publish(publisher, &ranges[0], "again", NULL, false);
+	attach(reader, "again", false);
+	detach(publisher, ranges, 2);
+
+	/* One that was given back meanwhile is not kept. */
+	reader = come_back(f, reader);
+	told[0] = ranges[0];
+	told[1] = ranges[1];
+	told[1].words[1] += UINT64_C(1) << 20; /* another generation */
+	assert_int_equal(resume(reader, theirs, told, 2, NULL), 1);
+	expect_attached(f, &ranges[0], 1, 0);
+	assert_false(lease_row(f->admin, &ranges[1], &(Hugepool__V1__Lease){0}));
+	peer_free(reader);
+	peer_free(publisher);
+}
+
 /* --- looking ---------------------------------------------------------------------------------- */
 
 static void test_who_sees_it(void **state)
@@ -783,6 +885,7 @@ int main(void)
 		TEST(test_limits_count_shares),
 		TEST(test_a_lost_connection_keeps_what_it_has),
 		TEST(test_waiting_for_a_shareable_range),
+		TEST(test_attachments_outlive_a_connection),
 		TEST(test_who_sees_it),
 		cmocka_unit_test_setup_teardown(test_how_many, setup_many, teardown),
 		TEST(test_crowds),
