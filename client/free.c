@@ -42,21 +42,23 @@ static int fail_not_held(struct hugepool *pool, size_t index)
 	return -EINVAL;
 }
 
-struct held_range *free_find(struct hugepool *pool, const struct hugepool_range *range)
-{
-	struct held_range *held = find_held(pool, range);
-
-	if (!held || held->leaving)
-		fail_not_held(pool, 0);
-	return held && !held->leaving ? held : NULL;
-}
-
 static int fail_lost(struct hugepool *pool, size_t index)
 {
 	handle_note(pool, -ESTALE,
 		    "the daemon came back without this range: it must not be used any more");
 	pool->error.index = index;
 	return -ESTALE;
+}
+
+struct held_range *free_find(struct hugepool *pool, const struct hugepool_range *range)
+{
+	struct held_range *held = find_held(pool, range);
+
+	if (held && held->lost)
+		fail_lost(pool, 0);
+	else if (!held || held->leaving)
+		fail_not_held(pool, 0);
+	return held && !held->lost && !held->leaving ? held : NULL;
 }
 
 static int fail_shared(struct hugepool *pool, size_t index)

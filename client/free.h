@@ -7,7 +7,7 @@
 
 #include "client/handle.h"
 
-/* The range as we hold it. NULL, with the reason noted: not ours, or not any more. */
+/* The range as we hold it. NULL, with the reason noted: not ours, not any more, or lost. */
 struct held_range *free_find(struct hugepool *pool, const struct hugepool_range *range);
 
 /*

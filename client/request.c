@@ -341,7 +341,8 @@ int request_exchange_once(struct hugepool *pool, uint8_t type, const ProtobufCMe
 /* Done, or to be asked for anew, once the daemon has been told what is held. */
 static bool is_settled_by_resume(uint8_t type)
 {
-	return type == TYPE(ALLOC) || type == TYPE(FREE) || type == TYPE(FREE_PART);
+	return type == TYPE(ALLOC) || type == TYPE(FREE) || type == TYPE(FREE_PART) ||
+	       type == TYPE(ATTACH) || type == TYPE(DETACH);
 }
 
 int request_exchange_waiting(struct hugepool *pool, uint8_t type, const ProtobufCMessage *message,

@@ -63,8 +63,8 @@ bool resume_is_possible(const struct hugepool *pool)
 /* --- the list --------------------------------------------------------------------------------- */
 
 struct list {
-	struct hp_wire_range *ranges;
-	size_t n, sent;
+	struct hp_wire_range *ranges; /* nr_leases of them, then shared ones */
+	size_t n, nr_leases, sent;
 	size_t window, block; /* the next one to be looked at */
 };
 
@@ -88,14 +88,8 @@ static void list_part(struct list *list, const struct held_range *held, uint32_t
 		};
 }
 
-/* What is kept: not what is leaving, nor the part of a range that is. Return: 0 or -ENOMEM. */
-static int make_list(struct hugepool *pool, struct list *list)
+static void list_leases(const struct range_table *table, struct list *list)
 {
-	const struct range_table *table = &pool->ranges;
-
-	*list = (struct list){.ranges = calloc(table->nr + 1, 2 * sizeof(*list->ranges))};
-	if (!list->ranges)
-		return -ENOMEM;
 	for (size_t i = 0; i < table->capacity; i++) {
 		const struct held_range *held = &table->slots[i];
 		uint32_t behind = held->cut_offset + held->cut_pages;
@@ -107,7 +101,30 @@ static int make_list(struct hugepool *pool, struct list *list)
 		list_part(list, held, held->cut_pages ? behind : 0,
 			  held->cut_pages ? held->pages - behind : held->pages);
 	}
-	qsort(list->ranges, list->n, sizeof(*list->ranges), by_place);
+	list->nr_leases = list->n;
+}
+
+static void list_shared(const struct range_table *table, struct list *list)
+{
+	for (size_t i = 0; i < table->capacity; i++) {
+		const struct held_range *held = &table->slots[i];
+
+		if (held->shared && !held->leaving && !held->lost)
+			list_part(list, held, 0, held->pages);
+	}
+}
+
+/* What is kept: not what is leaving, nor the part of a range that is. Return: 0 or -ENOMEM. */
+static int make_list(struct hugepool *pool, struct list *list)
+{
+	const struct range_table *table = &pool->ranges;
+
+	*list = (struct list){.ranges = calloc(table->nr + 1, 2 * sizeof(*list->ranges))};
+	if (!list->ranges)
+		return -ENOMEM;
+	list_leases(table, list);
+	list_shared(table, list);
+	qsort(list->ranges, list->nr_leases, sizeof(*list->ranges), by_place);
 	return 0;
 }
 
@@ -177,7 +194,7 @@ static int send_frame(struct hugepool *pool, struct list *list, bool *ret_last)
 	Hugepool__V1__Resume message = HUGEPOOL__V1__RESUME__INIT;
 	Hugepool__V1__Blocks known = HUGEPOOL__V1__BLOCKS__INIT, *knowns = &known;
 	const struct hp_wire_range *told = list->ranges + list->sent;
-	size_t n = list->n - list->sent;
+	size_t n = list->n - list->sent, nr_leases;
 	const ProtobufCMessage *reply;
 	int r;
 
@@ -185,13 +202,18 @@ static int send_frame(struct hugepool *pool, struct list *list, bool *ret_last)
 		n = HP_RANGES_MAX;
 	for (size_t i = 0; i < n; i++)
 		hp_wire_put_range(words + i * HP_WIRE_RANGE_WORDS, &told[i]);
+	nr_leases = list->nr_leases > list->sent ? list->nr_leases - list->sent : 0;
+	if (nr_leases > n)
+		nr_leases = n;
 	list->sent += n;
 	known.blocks = blocks;
 	known.n_blocks = next_blocks(pool, list, blocks, &known.zone);
 	message.token.data = pool->resume.token;
 	message.token.len = pool->resume.token_bytes;
 	message.ranges = words;
-	message.n_ranges = n * HP_WIRE_RANGE_WORDS;
+	message.n_ranges = nr_leases * HP_WIRE_RANGE_WORDS;
+	message.attachments = words + message.n_ranges;
+	message.n_attachments = (n - nr_leases) * HP_WIRE_RANGE_WORDS;
 	message.known = &knowns;
 	message.n_known = known.n_blocks > 0;
 	message.last = *ret_last = list->sent == list->n && list->window == pool->nr_windows;

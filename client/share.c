@@ -63,7 +63,7 @@ static int share_locked(struct hugepool *pool, const struct hugepool_range *rang
 		return handle_fail(pool, -EINVAL, "%zu uids, a range is for at most %d",
 				   options.nr_uids, HP_SHARE_UIDS_MAX);
 	if (!find_shared(pool, range))
-		return -EINVAL;
+		return -pool->error.error;
 	message.n_range = HP_WIRE_RANGE_WORDS;
 	message.range = memcpy(words, range->lease, sizeof(words));
 	message.n_uids = options.nr_uids;
@@ -164,7 +164,10 @@ static int attach_locked(struct hugepool *pool, const char *name,
 	if (range_table_reserve(&pool->ranges, 1) < 0)
 		return handle_fail(pool, -ENOMEM, "no memory to write the range down");
 	message.read_only = options.flags & HUGEPOOL_READ_ONLY;
-	r = request_exchange(pool, TYPE(ATTACH), &message.base, TYPE(GRANT), &reply);
+	/* Over a new connection: whatever was attached by the old one was not told of, and is gone. */
+	do
+		r = request_exchange(pool, TYPE(ATTACH), &message.base, TYPE(GRANT), &reply);
+	while (r == REQUEST_RESUMED);
 	return r < 0 ? r
 		     : take_grant(pool, (const Hugepool__V1__Ranges *)reply, message.read_only,
 				  ret);
@@ -184,16 +187,21 @@ static int detach_locked(struct hugepool *pool, const struct hugepool_range *ran
 {
 	Hugepool__V1__Ranges message = HUGEPOOL__V1__RANGES__INIT;
 	uint64_t words[HP_WIRE_RANGE_WORDS];
+	struct held_range *held = find_shared(pool, range);
 	int r;
 
-	if (!find_shared(pool, range))
-		return -EINVAL;
+	if (!held)
+		return -pool->error.error;
+	held->leaving = true;
 	message.n_ranges = HP_WIRE_RANGE_WORDS;
 	message.ranges = memcpy(words, range->lease, sizeof(words));
 	r = request_exchange(pool, TYPE(DETACH), &message.base, TYPE(DONE), NULL);
-	if (r == 0)
-		free_finish(pool, range, 1);
-	return r;
+	if (r < 0) {
+		free_undo(pool, range, 1);
+		return r;
+	}
+	free_finish(pool, range, 1);
+	return 0;
 }
 
 int hugepool_detach(struct hugepool *pool, const struct hugepool_range *range)

@@ -207,7 +207,8 @@ int window_add_block(struct window *window, struct hp_wire_block wire, int fd, b
 	assert(wire.index < window->nr_blocks);
 	window_reserve(window);
 
-	if (block->state == BLOCK_MAPPED && block->generation == wire.generation) {
+	if (block->state == BLOCK_MAPPED && block->generation == wire.generation &&
+	    (block->ranges || fd < 0 || block->read_only == is_read_only(fd))) {
 		/* Sent twice: what we have is as good. */
 		if (keep_fd && block->fd < 0)
 			block->fd = fd;

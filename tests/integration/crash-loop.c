@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The daemon is killed again and again, while programs of two users take memory, mark it, verify it
- * and give it back, in whole and in part. They must not notice more than a delay.
+ * and give it back, in whole and in part, and share some of it. They must not notice more than a delay.
  *
  * crash-loop SETUP HUGEPOOLD HUGEPOOLCTL [--kills N] [--seed S]
  *
@@ -46,15 +46,19 @@ enum operation {
 	OP_FREE,
 	OP_FREE_MANY,
 	OP_FREE_PART,
+	OP_SHARE,
+	OP_ATTACH,
+	OP_DETACH,
 	OP_OPEN,
 	OP_CLOSE,
 	OPERATIONS
 };
 
 static const char *const operation_names[OPERATIONS] = {
-	[OP_NONE] = "none",	      [OP_TAKE] = "alloc", [OP_TAKE_MANY] = "alloc_bulk",
-	[OP_WAIT] = "alloc, waiting", [OP_FREE] = "free",  [OP_FREE_MANY] = "free_bulk",
-	[OP_FREE_PART] = "free_part", [OP_OPEN] = "open",  [OP_CLOSE] = "close",
+	[OP_NONE] = "none",	      [OP_TAKE] = "alloc",  [OP_TAKE_MANY] = "alloc_bulk",
+	[OP_WAIT] = "alloc, waiting", [OP_FREE] = "free",   [OP_FREE_MANY] = "free_bulk",
+	[OP_FREE_PART] = "free_part", [OP_SHARE] = "share", [OP_ATTACH] = "attach",
+	[OP_DETACH] = "detach",	      [OP_OPEN] = "open",   [OP_CLOSE] = "close",
 };
 
 /* Shared by all processes. */
@@ -63,7 +67,7 @@ struct shared {
 	_Atomic bool dead[LIVES_MAX];	   /* of clients that were killed */
 	_Atomic uint32_t operation[CLIENTS];
 	_Atomic uint64_t done[CLIENTS];
-	_Atomic uint64_t verified, refused, resumed;
+	_Atomic uint64_t verified, refused, resumed, attached;
 	_Atomic bool stop;
 	_Atomic bool failed;
 	char why[256];
@@ -126,6 +130,7 @@ struct client {
 	struct hugepool *pool;
 	struct holding held[HELD_MAX];
 	unsigned nr;
+	struct holding published, attached; /* no bytes: none */
 };
 
 static void begin(struct client *c, enum operation operation)
@@ -304,6 +309,87 @@ static void give_part(struct client *c)
 		c->nr--;
 }
 
+/* --- sharing ---------------------------------------------------------------------------------- */
+
+/* Every client has one name. It is in use for as long as anybody has what was published by it. */
+static void name_of(char name[16], unsigned number)
+{
+	snprintf(name, 16, "of-%u", number);
+}
+
+static void detach(struct client *c, struct holding *holding, bool ours)
+{
+	int r;
+
+	if (!holding->range.bytes)
+		return;
+	verify(c, holding);
+	if (ours)
+		leave(c, page_of(&holding->range), pages_of(&holding->range));
+	begin(c, OP_DETACH);
+	r = hugepool_detach(c->pool, &holding->range);
+	end(c);
+	if (r < 0)
+		failed(c, "detach", r);
+	holding->range.bytes = 0;
+}
+
+static void publish(struct client *c)
+{
+	struct hugepool_request request = HUGEPOOL_REQUEST_INIT;
+	struct hugepool_range range;
+	char name[16];
+	int r;
+
+	if (c->published.range.bytes)
+		return;
+	request.bytes = (1 + dice(&c->dice, 5)) * PAGE_BYTES;
+	request.flags = HUGEPOOL_SHAREABLE;
+	begin(c, OP_SHARE);
+	r = hugepool_alloc(c->pool, &request, &range);
+	if (r == 0) {
+		c->published.range = range;
+		enter(c, &range);
+		mark(c, &c->published);
+		name_of(name, c->number);
+		r = hugepool_share(c->pool, &range, name, NULL);
+	}
+	end(c);
+	if (r < 0 && r != -EBUSY && !is_no_room(r))
+		failed(c, "share", r);
+	if (r < 0)
+		detach(c, &c->published, true);
+}
+
+/* Of another one, to read or to write; its marks say whether it is whole. */
+static void attach(struct client *c)
+{
+	struct hugepool_attach_options options = HUGEPOOL_ATTACH_OPTIONS_INIT;
+	struct hugepool_range range;
+	char name[16];
+	int r;
+
+	if (c->attached.range.bytes)
+		return;
+	name_of(name, (unsigned)dice(&c->dice, CLIENTS));
+	options.flags = dice(&c->dice, 2) ? HUGEPOOL_READ_ONLY : 0;
+	begin(c, OP_ATTACH);
+	r = hugepool_attach(c->pool, name, &options, &range);
+	end(c);
+	if (r == -ENOENT || r == -EBUSY)
+		return;
+	if (r < 0) {
+		failed(c, "attach", r);
+		return;
+	}
+	c->attached.range = range;
+	c->attached.mark = *word(&c->attached, 0, false);
+	if (!c->attached.mark)
+		fail("client %u: what was published as %s is empty", c->number, name);
+	verify(c, &c->attached);
+	shared->attached++;
+}
+
 static void on_resumed(void *userdata)
 {
 	(void)userdata;
@@ -343,6 +429,13 @@ static void close_pool(struct client *c)
 		verify(c, holding);
 		leave(c, page_of(&holding->range), pages_of(&holding->range));
 	}
+	if (c->published.range.bytes) {
+		verify(c, &c->published);
+		leave(c, page_of(&c->published.range), pages_of(&c->published.range));
+	}
+	if (c->attached.range.bytes)
+		verify(c, &c->attached);
+	c->published.range.bytes = c->attached.range.bytes = 0;
 	begin(c, OP_CLOSE);
 	c->pool = hugepool_close(c->pool);
 	end(c);
@@ -350,7 +443,7 @@ static void close_pool(struct client *c)
 
 static void step(struct client *c)
 {
-	switch (dice(&c->dice, 12)) {
+	switch (dice(&c->dice, 16)) {
 	case 0:
 	case 1:
 	case 2:
@@ -378,6 +471,18 @@ static void step(struct client *c)
 		for (unsigned i = 0; i < c->nr; i++)
 			verify(c, &c->held[i]);
 		(void)hugepool_dispatch(c->pool, 0);
+		break;
+	case 11:
+		publish(c);
+		break;
+	case 12:
+	case 13:
+		attach(c);
+		break;
+	case 14:
+		detach(c, &c->attached, false);
+		if (dice(&c->dice, 4) == 0)
+			detach(c, &c->published, true);
 		break;
 	default:
 		if (dice(&c->dice, 40) == 0)
@@ -576,8 +681,9 @@ static void report(const struct loop *loop)
 	printf("kills %u, while a request was pending %u; clients killed %u; seed %" PRIu64 "\n",
 	       loop->kills, loop->pending_kills, loop->client_kills, seed);
 	printf("operations %" PRIu64 ", refused for want of room %" PRIu64
-	       ", marks verified %" PRIu64 ", resumed (and told) %" PRIu64 "\n",
-	       done, shared->refused, shared->verified, shared->resumed);
+	       ", marks verified %" PRIu64 ", attached %" PRIu64 ", resumed (and told) %" PRIu64
+	       "\n",
+	       done, shared->refused, shared->verified, shared->attached, shared->resumed);
 	printf("interrupted:");
 	for (unsigned i = 0; i < OPERATIONS; i++)
 		printf(" %s %u%s", operation_names[i], loop->histogram[i],
