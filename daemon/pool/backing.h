@@ -19,8 +19,8 @@ struct pool_block;
 
 /* The part of a block that belongs to its backing. */
 struct backing_block {
-	int fd;		     /* hugetlb: its directory; shmem: the file of this life; -1: none */
-	ino_t inode;	     /* shmem: of that file */
+	int fd;		     /* hugetlb: its directory; otherwise the file of this life; -1: none */
+	ino_t inode;	     /* of that file */
 	uint64_t generation; /* of the latest life: the name of its file */
 };
 
@@ -79,7 +79,7 @@ struct backing_ops {
 	void (*leave)(struct pool_block *block);
 };
 
-extern const struct backing_ops backing_hugetlb, backing_shmem;
+extern const struct backing_ops backing_hugetlb, backing_memfd, backing_shmem;
 
 /* The calling thread allocates on this node from now on; -1: anywhere. Return: 0 or -errno. */
 int backing_bind_node(int node);

@@ -58,12 +58,13 @@ struct bound_zone {
 	void *scratch; /* the durable words lie in the state */
 	size_t durable_bytes, scratch_bytes;
 
-	pthread_mutex_t open_lock; /* shmem: the descriptor of a life against its end */
+	pthread_mutex_t open_lock; /* memfds: the descriptor of a life against its end */
 	uint64_t recycles;
 	uint32_t online_blocks;
-	char held[BACKING_REASON_MAX];		       /* why recycling is held, or "" */
-	_Atomic bool owner_waits[HP_OWNERS_MAX];       /* these keep their idle blocks */
-	_Atomic uint32_t owner_lacks[HP_OWNERS_MAX];   /* clean blocks that these wait for */
+	uint32_t giving_up_blocks;		     /* clean ones that a resize still waits for */
+	char held[BACKING_REASON_MAX];		     /* why recycling is held, or "" */
+	_Atomic bool owner_waits[HP_OWNERS_MAX];     /* these keep their idle blocks */
+	_Atomic uint32_t owner_lacks[HP_OWNERS_MAX]; /* clean blocks that these wait for */
 	_Atomic uint32_t owner_refresh[HP_OWNERS_MAX]; /* so many idle ones of these go first */
 	_Atomic uint32_t wanted_blocks;		       /* that requests wait for */
 };
@@ -111,6 +112,12 @@ struct pool {
 	bool started, stopping;
 	struct recycler *recyclers;	   /* nr_recyclers places */
 	unsigned nr_recyclers, nr_counted; /* counted: running and not stuck */
+
+	/* One resize at a time; its thread is joined by the next one, or at the end. */
+	pthread_t resizer;
+	bool resizing, resizer_started;
+	int resize_socket;	/* that it receives from; -1: none */
+	pthread_cond_t changed; /* a recycler has done something, or it is over */
 
 	pthread_t keeper;
 	int keeper_event;	  /* eventfd */
@@ -160,10 +167,34 @@ void keeper_join(struct pool *pool); /* pool.stopping is set */
 void keeper_kick(struct pool *pool); /* looks at once; from any thread, never waits */
 void keeper_wake_by(struct pool *pool, uint64_t when_ns); /* lock held */
 
+/* Takes in a block with its memory; the recyclers do the rest. Lock held. */
+void life_take_in(struct pool_block *block);
+
+/* --- resize.c --------------------------------------------------------------------------------- */
+
+/* Blocks that there is memory for. Lock held, or nobody else there yet. */
+uint32_t resize_known_blocks(const struct bound_zone *zone);
+
+/* So that it comes to its end soon, and when it has. pool.stopping is set; no lock held. */
+void resize_stop(struct pool *pool);
+
+/* What is online, and what is to be. Lock held. */
+void resize_sum_up(const struct pool *pool, uint64_t *ret_online_bytes,
+		   uint64_t *ret_configured_bytes);
+
 /* --- source.c --------------------------------------------------------------------------------- */
 
 /* Finds the memory of zones of huge pages. Return: 0 or -errno, the reason logged. */
 int source_open(struct pool *pool);
+
+/*
+ * More of a zone, up to so many blocks in all, from where its memory comes from; each is taken in. A
+ * guard makes them, a set-up hands out what it has. text: what it had to say. Return: 0 or -errno.
+ */
+int source_adopt(struct bound_zone *zone, uint32_t blocks, char text[POOL_REASON_MAX]);
+
+/* Blocks have been let go of: a guard takes them away. Return: 0 or -errno. */
+int source_give_up(struct bound_zone *zone, char text[POOL_REASON_MAX]);
 
 /* Ends the guard, if there is one, and waits until it has given everything back. */
 void source_close(struct pool *pool);

@@ -293,13 +293,20 @@ static uint32_t max_u32(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
-/* Clean blocks that somebody waits for, or that a guarantee which was raised still lacks. */
+/*
+ * Clean blocks that somebody waits for, or that a guarantee which was raised still lacks; and those that
+ * are to be given up, on top of what has to stay. Lock held.
+ */
 static uint32_t wanted_blocks(const struct bound_zone *zone)
 {
 	struct hp_zone_stats stats;
+	uint32_t wanted;
 
 	hp_zone_stats(zone->public.zone, &stats);
-	return max_u32(zone->wanted_blocks, stats.unmet_guarantee_blocks);
+	wanted = max_u32(zone->wanted_blocks, stats.unmet_guarantee_blocks);
+	if (zone->giving_up_blocks)
+		wanted = max_u32(wanted, zone->public.clean_min) + zone->giving_up_blocks;
+	return wanted;
 }
 
 /* Lock held. */
@@ -478,10 +485,7 @@ static void tell_what_is_there(struct pool *pool)
 
 	pthread_mutex_lock(&pool->lock);
 	filled = !pool->untried_blocks;
-	for (size_t z = 0; z < pool->nr_zones; z++) {
-		online += pool->zones[z].online_blocks * pool->zones[z].public.block_bytes;
-		configured += pool->zones[z].public.config->size_bytes;
-	}
+	resize_sum_up(pool, &online, &configured);
 	pthread_mutex_unlock(&pool->lock);
 	for (size_t z = 0; state_is_adopted(pool->state) && z < pool->nr_zones; z++)
 		pool->callbacks.clean(pool->callbacks.userdata, &pool->zones[z].public);

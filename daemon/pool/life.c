@@ -34,7 +34,7 @@ static const bool allowed[STAGES][STAGES] = {
 	[STAGE_HELD] = {[STAGE_HELD] = true, [STAGE_EMPTY] = true},
 	[STAGE_EMPTY] = {[STAGE_EMPTY] = true, [STAGE_DAMAGED] = true, [STAGE_READY] = true},
 	[STAGE_DAMAGED] = {[STAGE_DAMAGED] = true, [STAGE_READY] = true},
-	[STAGE_READY] = {[STAGE_RETIRING] = true},
+	[STAGE_READY] = {[STAGE_RETIRING] = true, [STAGE_ABSENT] = true /* given up */},
 };
 
 void life_set_stage(struct pool_block *block, enum block_stage stage, const char *reason)
@@ -46,6 +46,19 @@ void life_set_stage(struct pool_block *block, enum block_stage stage, const char
 			  stage_names[stage]);
 	block->stage = stage;
 	(void)snprintf(block->reason, sizeof(block->reason), "%s", reason);
+}
+
+void life_take_in(struct pool_block *block)
+{
+	struct pool *pool = block->zone->pool;
+
+	life_set_stage(block, STAGE_RETIRING, "");
+	block->failures = 0;
+	block->tried = false;
+	pool->untried_blocks++;
+	pool->nr_known_blocks++;
+	TAILQ_INSERT_TAIL(&pool->ready, block, queue);
+	pthread_cond_signal(&pool->work);
 }
 
 static void enter_stage(struct pool_block *block, enum block_stage stage, const char *reason)

@@ -79,6 +79,18 @@ static struct hp_zone_config words_config(const struct bound_zone *zone)
 	};
 }
 
+/* As configured, or larger: a resize may have made it so before we started. */
+static void set_size(struct bound_zone *zone)
+{
+	uint32_t known = resize_known_blocks(zone), guaranteed;
+
+	if (known > zone->public.size_blocks)
+		zone->public.size_blocks = known;
+	if (hp_zone_set_size(zone->public.zone, zone->public.size_blocks, &guaranteed))
+		log_error("size not set zone=%s blocks=%u", zone->public.name,
+			  zone->public.size_blocks);
+}
+
 /* Anew, or as another daemon left them. Return: 0 or -errno. */
 static int make_words(struct bound_zone *zone)
 {
@@ -98,11 +110,13 @@ static int make_words(struct bound_zone *zone)
 		r = adopt_words(zone, words, &config, durable);
 	else
 		r = hp_zone_init(words, &config, durable, zone->scratch);
-	if (r < 0)
+	if (r < 0) {
 		free(words);
-	else
-		zone->public.zone = words;
-	return r;
+		return r;
+	}
+	zone->public.zone = words;
+	set_size(zone);
+	return 0;
 }
 
 static void init_public(struct pool_zone *zone, uint8_t id, const struct config_zone *config)
@@ -112,12 +126,19 @@ static void init_public(struct pool_zone *zone, uint8_t id, const struct config_
 	zone->page_bytes = config->page_bytes;
 	zone->block_bytes = config->block_bytes;
 	zone->block_pages = (uint32_t)(config->block_bytes / config->page_bytes);
-	zone->nr_blocks = (uint32_t)(config->size_bytes / config->block_bytes);
+	zone->nr_blocks = (uint32_t)(config->max_bytes / config->block_bytes);
+	zone->size_blocks = (uint32_t)(config->size_bytes / config->block_bytes);
 	zone->config = config;
 	zone->clean_min = config->clean_min;
 	zone->clean_low = config->clean_low;
 	zone->clean_high = config->clean_high;
 }
+
+static const struct backing_ops *const backings[] = {
+	[CONFIG_BACKING_HUGETLB] = &backing_hugetlb,
+	[CONFIG_BACKING_MEMFD] = &backing_memfd,
+	[CONFIG_BACKING_SHMEM] = &backing_shmem,
+};
 
 static int init_zone(struct pool *pool, size_t id)
 {
@@ -127,7 +148,7 @@ static int init_zone(struct pool *pool, size_t id)
 
 	init_public(&zone->public, (uint8_t)id, config);
 	zone->pool = pool;
-	zone->backing = config->backing == CONFIG_BACKING_SHMEM ? &backing_shmem : &backing_hugetlb;
+	zone->backing = backings[config->backing];
 	pthread_mutex_init(&zone->open_lock, NULL);
 	pool->nr_zones++; /* free_zone() takes it from here */
 	zone->blocks = calloc(zone->public.nr_blocks, sizeof(*zone->blocks));
@@ -140,11 +161,12 @@ static int init_zone(struct pool *pool, size_t id)
 		block->index = i;
 		block->backing.fd = -1;
 		block->since_ns = pool_now_ns();
-		if (zone->backing == &backing_shmem)
+		if (zone->backing != &backing_hugetlb && i < zone->public.size_blocks)
 			life_set_stage(block, STAGE_RETIRING, "");
 		else
 			(void)snprintf(block->reason, sizeof(block->reason),
-				       "no huge pages for it");
+				       i < zone->public.size_blocks ? "no huge pages for it"
+								    : "beyond the zone's size");
 	}
 	words = words_config(zone);
 	return hp_zone_sizes(&words, &zone->durable_bytes, &zone->scratch_bytes);
@@ -254,13 +276,24 @@ static bool needs_huge_pages(const struct pool *pool)
 	return false;
 }
 
+/* What is not promised, loudly. */
+static void tell_about_zone(const struct bound_zone *zone)
+{
+	if (zone->backing == &backing_shmem)
+		log_warning("zone is made of ordinary memory, nothing of it is guaranteed zone=%s",
+			    zone->public.name);
+	if (zone->backing == &backing_memfd)
+		log_warning(
+			"NOTHING IS GUARANTEED in a zone of memfds: pages of a block that is "
+			"recycled go to the whole machine and may not come back; and LEASES END "
+			"WITH THE DAEMON zone=%s",
+			zone->public.name);
+}
+
 static void tell_about_backing(const struct pool *pool)
 {
 	for (size_t z = 0; z < pool->nr_zones; z++)
-		if (pool->zones[z].backing == &backing_shmem)
-			log_warning("zone is made of ordinary memory, nothing of it is guaranteed "
-				    "zone=%s",
-				    pool->zones[z].public.name);
+		tell_about_zone(&pool->zones[z]);
 }
 
 /* Those with memory are to be brought up, in order, unless they were taken over as they are. */
@@ -377,6 +410,8 @@ int pool_new(struct pool **ret, const struct config *config, uint32_t nr_owners,
 	TAILQ_INIT(&pool->waiting);
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->work, NULL);
+	pthread_cond_init(&pool->changed, NULL);
+	pool->resize_socket = -1;
 	r = build(pool);
 	if (r < 0) {
 		pool_free(pool);
@@ -446,6 +481,7 @@ static void stop_threads(struct pool *pool)
 	pool->stopping = true;
 	pthread_cond_broadcast(&pool->work);
 	pthread_mutex_unlock(&pool->lock);
+	resize_stop(pool);
 	keeper_join(pool);
 	recycler_join_all(pool);
 }
@@ -462,6 +498,7 @@ struct pool *pool_free(struct pool *pool)
 	if (pool->keeper_event >= 0) /* not before the last recycler is gone: they all kick */
 		close(pool->keeper_event);
 	pthread_cond_destroy(&pool->work);
+	pthread_cond_destroy(&pool->changed);
 	pthread_mutex_destroy(&pool->lock);
 	free(pool->owners);
 	free(pool->recyclers);

@@ -21,8 +21,9 @@ struct pool_zone {
 	uint8_t id; /* its number in ranges and in the configuration */
 	const char *name;
 	uint64_t page_bytes, block_bytes;
-	uint32_t block_pages; /* a power of two */
-	uint32_t nr_blocks;
+	uint32_t block_pages;	      /* a power of two */
+	uint32_t nr_blocks;	      /* that there is room for: max-size */
+	_Atomic uint32_t size_blocks; /* that it has or is to have; guarantees fit into them */
 	struct hp_zone *zone;
 	const struct config_zone *config;		   /* as it was at the start */
 	_Atomic uint32_t clean_min, clean_low, clean_high; /* watermarks, in blocks */
@@ -135,6 +136,34 @@ void pool_owner_gone(struct pool *pool, uint32_t owner);
  */
 void pool_set_tuning(struct pool *pool, const struct config *config,
 		     const struct config_zone *const zones[HP_ZONES_MAX]);
+
+/* --- resizing --------------------------------------------------------------------------------- */
+
+enum pool_resize_kind {
+	POOL_ADOPT,   /* takes in blocks that there is memory for, until the zone has so many */
+	POOL_GIVE_UP, /* gives up free ones, until it has so many; never what guarantees need */
+};
+
+#define POOL_REASON_MAX 256
+
+struct pool_resized {
+	uint32_t before_blocks, after_blocks; /* with memory */
+	uint32_t wanted_blocks;
+	bool set_up;		      /* hugepool-setup has made the memory, and is to be told */
+	char reason[POOL_REASON_MAX]; /* why it is not what was wanted, or "" */
+};
+
+/* Called once, from a thread of the pool, without locks. */
+typedef void (*pool_resized_fn)(void *userdata, struct pool_zone *zone,
+				const struct pool_resized *resized);
+
+/*
+ * Begins to resize a zone, in a thread of its own. blocks: 0 to adopt whatever is set up. What falls
+ * short is not an error, but said. Return: 0; -EBUSY: another resize is under way; -EINVAL: more than
+ * there is room for; -errno. fn is called if it is 0, at the latest by pool_free().
+ */
+int pool_resize(struct pool_zone *zone, enum pool_resize_kind kind, uint32_t blocks,
+		pool_resized_fn fn, void *userdata);
 
 /* --- looking ---------------------------------------------------------------------------------- */
 

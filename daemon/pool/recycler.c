@@ -92,10 +92,7 @@ static void note_tried(struct pool *pool, struct pool_block *block)
 	block->tried = true;
 	if (--pool->untried_blocks)
 		return;
-	for (size_t z = 0; z < pool->nr_zones; z++) {
-		online += pool->zones[z].online_blocks * pool->zones[z].public.block_bytes;
-		configured += pool->zones[z].public.config->size_bytes;
-	}
+	resize_sum_up(pool, &online, &configured);
 	pthread_mutex_unlock(&pool->lock);
 	pool->callbacks.filled(pool->callbacks.userdata, online, configured);
 	pthread_mutex_lock(&pool->lock);
@@ -123,6 +120,7 @@ static void work_on(struct recycler *recycler, struct pool_block *block, uint32_
 	}
 	if (!TAILQ_EMPTY(&pool->ready))
 		pthread_cond_signal(&pool->work); /* perhaps the next one of this owner */
+	pthread_cond_broadcast(&pool->changed);
 	note_tried(pool, block);
 }
 

@@ -84,11 +84,39 @@ static int check_directory(const struct pool_zone *zone, uint32_t block, int fd)
 	return r < 0 ? r : -EBUSY;
 }
 
+/* At the start everything is taken; later more of one zone, which the recyclers are given at once. */
+struct reception {
+	struct pool *pool;
+	struct bound_zone *zone; /* NULL: at the start */
+	uint32_t room;		 /* blocks that are still wanted of it */
+};
+
+static void take_in(struct pool_block *block, int fd)
+{
+	struct pool *pool = block->zone->pool;
+
+	pthread_mutex_lock(&pool->lock);
+	block->backing.fd = fd;
+	life_take_in(block);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+/* Return: 1 to take it, 0 not to, -EPROTO for one that came twice. */
+static int is_wanted(const struct reception *reception, const struct bound_zone *zone,
+		     uint32_t index)
+{
+	bool ours = zone->blocks[index].stage != STAGE_ABSENT;
+
+	if (!reception->zone)
+		return ours ? -EPROTO : 1;
+	return zone == reception->zone && !ours && reception->room;
+}
+
 /* directories_fn */
 static int adopt(void *userdata, const char *name, uint32_t index, int fd)
 {
-	struct pool *pool = userdata;
-	struct bound_zone *zone = find_zone(pool, name);
+	struct reception *reception = userdata;
+	struct bound_zone *zone = find_zone(reception->pool, name);
 	struct pool_block *block;
 	int r;
 
@@ -98,10 +126,17 @@ static int adopt(void *userdata, const char *name, uint32_t index, int fd)
 		return 0;
 	}
 	block = &zone->blocks[index];
-	r = block->backing.fd >= 0 ? -EPROTO : check_directory(&zone->public, index, fd);
-	if (r < 0) {
+	r = is_wanted(reception, zone, index);
+	if (r == 1)
+		r = check_directory(&zone->public, index, fd) ?: 1;
+	if (r <= 0) {
 		close(fd);
 		return r;
+	}
+	if (reception->zone) {
+		reception->room--;
+		take_in(block, fd);
+		return 0;
 	}
 	block->backing.fd = fd;
 	life_set_stage(block, STAGE_RETIRING, "");
@@ -110,8 +145,9 @@ static int adopt(void *userdata, const char *name, uint32_t index, int fd)
 
 static int receive(struct pool *pool, int socket)
 {
+	struct reception reception = {.pool = pool};
 	char text[DIRECTORIES_TEXT_MAX];
-	int r = directories_receive(socket, adopt, pool, text);
+	int r = directories_receive(socket, adopt, &reception, text);
 
 	if (r == -ECANCELED)
 		log_notice("asked to stop while waiting for hugepool-setup");
@@ -291,4 +327,88 @@ int source_open(struct pool *pool)
 		  "\"hugepool-setup up\" and \"hugepool-setup fds\" as root",
 		  pool->config->setup_socket);
 	return -EACCES;
+}
+
+/* --- resizing --------------------------------------------------------------------------------- */
+
+/* Whoever ends the pool shuts it down, so that nobody waits for minutes. Return: whether to begin. */
+static bool set_socket(struct pool *pool, int socket)
+{
+	bool begin;
+
+	pthread_mutex_lock(&pool->lock);
+	begin = !pool->stopping;
+	pool->resize_socket = begin ? socket : -1;
+	pthread_mutex_unlock(&pool->lock);
+	return begin;
+}
+
+static int receive_more(struct bound_zone *zone, int socket, uint32_t room,
+			char text[POOL_REASON_MAX])
+{
+	struct reception reception = {.pool = zone->pool, .zone = zone, .room = room};
+	char said[DIRECTORIES_TEXT_MAX] = "";
+	int r = set_socket(zone->pool, socket)
+			? directories_receive(socket, adopt, &reception, said)
+			: -ECANCELED;
+
+	set_socket(zone->pool, -1);
+	(void)snprintf(text, POOL_REASON_MAX, "%.*s", POOL_REASON_MAX - 1, said);
+	return r;
+}
+
+/* The zone of so many blocks, the others as they are. */
+static int send_sizes(struct bound_zone *zone, uint32_t blocks)
+{
+	struct pool *pool = zone->pool;
+	struct setup_plan plan;
+
+	setup_plan_from_config(&plan, pool->config);
+	pthread_mutex_lock(&pool->lock);
+	for (uint32_t z = 0; z < plan.nr_zones; z++) {
+		const struct bound_zone *of = find_zone(pool, plan.zones[z].name);
+
+		plan.zones[z].nr_blocks = of == zone ? blocks : resize_known_blocks(of);
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return directories_send_plan(pool->guard_socket, &plan);
+}
+
+int source_adopt(struct bound_zone *zone, uint32_t blocks, char text[POOL_REASON_MAX])
+{
+	struct pool *pool = zone->pool;
+	uint32_t known;
+	int socket, r;
+
+	pthread_mutex_lock(&pool->lock);
+	known = resize_known_blocks(zone);
+	pthread_mutex_unlock(&pool->lock);
+	if (pool->guard_socket >= 0) {
+		r = send_sizes(zone, blocks);
+		return r < 0 ? r : receive_more(zone, pool->guard_socket, blocks - known, text);
+	}
+	socket = connect_server(pool->config->setup_socket);
+	if (socket < 0) {
+		(void)snprintf(text, POOL_REASON_MAX, "no \"hugepool-setup fds\" answers at %.128s",
+			       pool->config->setup_socket);
+		return socket;
+	}
+	r = receive_more(zone, socket, blocks - known, text);
+	close(socket);
+	return r;
+}
+
+int source_give_up(struct bound_zone *zone, char text[POOL_REASON_MAX])
+{
+	struct pool *pool = zone->pool;
+	uint32_t known;
+	int r;
+
+	if (pool->guard_socket < 0)
+		return 0;
+	pthread_mutex_lock(&pool->lock);
+	known = resize_known_blocks(zone);
+	pthread_mutex_unlock(&pool->lock);
+	r = send_sizes(zone, known);
+	return r < 0 ? r : receive_more(zone, pool->guard_socket, 0, text);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pool on one kind of memory, named by the first argument: shmem, which every machine has, or
- * hugetlb, by a guard of its own. The second argument is the path of hugepool-setup.
+ * The pool on one kind of memory, named by the first argument: shmem, which every machine has,
+ * hugetlb, by a guard of its own, or memfd, of pages that the machine has free. The second argument is the path of hugepool-setup.
  */
 #include "tests/daemon/pool-fixture.h"
 
@@ -21,7 +21,8 @@
 #define BLOCK_BYTES (BLOCK_PAGES * (UINT64_C(2) << 20))
 #define NR_BLOCKS   8
 
-static bool huge;
+static const char *backing;
+static bool huge; /* hugetlb */
 static char config_text[1024];
 
 /* Eight blocks of four pages; without other keys, clean stock is not watched. */
@@ -32,7 +33,7 @@ static const char *config(const char *daemon_keys, const char *zone_keys)
 		 "[zone small]\npage-size = 2M\nblock-size = 8M\nsize = 64M\nbacking = %s\n%s\n"
 		 "%s\n"
 		 "[default]\nlimit.small = 8\n",
-		 daemon_keys, huge ? "hugetlb" : "shmem", huge ? "grow-nr-hugepages = yes" : "",
+		 daemon_keys, backing, huge ? "grow-nr-hugepages = yes" : "",
 		 *zone_keys ? zone_keys : "clean-low = 0");
 	return config_text;
 }
@@ -557,6 +558,23 @@ static bool has_huge_pages(void)
 	return access("/sys/kernel/mm/hugepages/hugepages-2048kB", F_OK) == 0 && geteuid() == 0;
 }
 
+/* What memfds take: they do not raise the machine's number. */
+static int add_pages(void **state)
+{
+	uint64_t number = fixture_hugepages("nr_hugepages") + NR_BLOCKS * BLOCK_PAGES;
+
+	(void)state;
+	fixture_set_hugepages(number);
+	return fixture_hugepages("nr_hugepages") == number ? 0 : -1;
+}
+
+static int take_off_pages(void **state)
+{
+	(void)state;
+	fixture_set_hugepages(fixture_hugepages("nr_hugepages") - NR_BLOCKS * BLOCK_PAGES);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -572,11 +590,14 @@ int main(int argc, char **argv)
 
 	if (argc != 3)
 		return 2;
-	huge = strcmp(argv[1], "hugetlb") == 0;
-	if (huge && !has_huge_pages()) {
+	backing = argv[1];
+	huge = strcmp(backing, "hugetlb") == 0;
+	if (strcmp(backing, "shmem") != 0 && !has_huge_pages()) {
 		puts("skipped: needs root and huge pages of 2 MiB");
 		return 77;
 	}
 	setenv("HUGEPOOL_SETUP", argv[2], 1);
+	if (strcmp(backing, "memfd") == 0)
+		return cmocka_run_group_tests(tests, add_pages, take_off_pages);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -824,16 +824,22 @@ static void kill_resize(const char *command, const char *size, const char *next,
 	int status, kills = 0;
 
 	for (int at = 1; at < STEPS_MAX; at++) {
-		expect_setup(0, "up", NULL, NULL);
+		if (at == 1 || !next)
+			expect_setup(0, "up", NULL, NULL);
 		snprintf(env, sizeof(env), "SHIM_KILL_AT=%d", at);
 		status = setup_env(env, command, "small", size);
 		kills += WIFSIGNALED(status);
 		if (next) {
 			expect_setup(0, next, next_size ? "small" : NULL, next_size);
 			expect_blocks(blocks);
+			if (blocks != NR_BLOCKS)
+				expect_setup(0, blocks < NR_BLOCKS ? "grow" : "shrink", "small",
+					     "32M");
+			expect_blocks(NR_BLOCKS);
 		}
-		expect_setup(0, "down", NULL, NULL);
-		if (!numbers_are(before))
+		if (!next || WIFEXITED(status))
+			expect_setup(0, "down", NULL, NULL);
+		if (!next && !numbers_are(before))
 			fail_msg("%s killed at step %d: %u pages instead of %u", command, at,
 				 (unsigned)fixture_hugepages("nr_hugepages"), (unsigned)before[0]);
 		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
