@@ -36,31 +36,36 @@ enum {
 	UID_LEAVER,  /* connects, takes, is gone */
 };
 
-/* What a trick did; each has to happen. */
-#define HITS(X)                                                                            \
-	X(GREW_LIVE_SIZE, "live file made longer by ftruncate")                            \
-	X(GREW_LIVE_PAGES, "live file: allocation beyond its end refused or cut")          \
-	X(GREW_LIVE_MAP, "live file made longer by a mapping beyond its end")              \
-	X(PUNCHED_LIVE, "hole punched into a live file")                                   \
-	X(DEAD_SIZE, "dead file made longer by ftruncate")                                 \
-	X(DEAD_PAGES, "dead file: pages taken back by fallocate")                          \
-	X(DEAD_MAP, "dead file made longer by a mapping beyond its end")                   \
-	X(DEAD_LOOKED, "pages of dead files looked through")                               \
-	X(PUNCHED_DEAD, "hole punched into a dead file")                                   \
-	X(REOPEN_REFUSED, "file opened again by way of /proc/self/fd: refused")            \
-	X(SIGBUS_DEAD, "SIGBUS on a dead mapping")                                         \
-	X(DEAD_DROPPED, "dead file let go of at last")                                     \
-	X(PINNED_PIPE, "pages pinned by vmsplice while their file was truncated")          \
-	X(PINNED_URING, "pages pinned by io_uring buffers while their file was truncated") \
-	X(PINS_LOOKED, "pins read after the truncation")                                   \
-	X(MAPPED_OFTEN, "block mapped 1000 times when given back")                         \
-	X(CHILD_KEPT, "child with a mapping when its parent was gone")                     \
-	X(LOCK_BURSTS, "bursts of threads on the lock of a file")                          \
-	X(RECYCLER_STUCK, "recycler that waited for a lock and was replaced")              \
-	X(LEFT, "connected, took, was gone")                                               \
-	X(HELD, "block not clean because somebody still held its file")                    \
-	X(QUARANTINED, "block in quarantine, pages missing")                               \
-	X(FOUND_AT_END, "block found with the attackers at the end")
+/* Where an attack takes place: what makes the kernel lose pages only does in a guest. */
+enum { HOST = 1, GUEST = 2, EVERYWHERE = HOST | GUEST };
+
+/* What a trick did; each has to happen, where it is tried. */
+#define HITS(X)                                                                                  \
+	X(GREW_LIVE_SIZE, HOST, "live file made longer by ftruncate")                            \
+	X(GREW_LIVE_PAGES, HOST, "live file: allocation beyond its end refused or cut")          \
+	X(GREW_LIVE_MAP, HOST, "live file made longer by a mapping beyond its end")              \
+	X(PUNCHED_LIVE, HOST, "hole punched into a live file")                                   \
+	X(DEAD_SIZE, HOST, "dead file made longer by ftruncate")                                 \
+	X(DEAD_PAGES, HOST, "dead file: pages taken back by fallocate")                          \
+	X(DEAD_MAP, HOST, "dead file made longer by a mapping beyond its end")                   \
+	X(DEAD_LOOKED, HOST, "pages of dead files looked through")                               \
+	X(PUNCHED_DEAD, HOST, "hole punched into a dead file")                                   \
+	X(REOPEN_REFUSED, HOST, "file opened again by way of /proc/self/fd: refused")            \
+	X(SIGBUS_DEAD, HOST, "SIGBUS on a dead mapping")                                         \
+	X(DEAD_DROPPED, HOST, "dead file let go of at last")                                     \
+	X(PINNED_PIPE, HOST, "pages pinned by vmsplice while their file was truncated")          \
+	X(PINNED_URING, HOST, "pages pinned by io_uring buffers while their file was truncated") \
+	X(PINS_LOOKED, HOST, "pins read after the truncation")                                   \
+	X(MAPPED_OFTEN, HOST, "block mapped 1000 times when given back")                         \
+	X(CHILD_KEPT, HOST, "child with a mapping when its parent was gone")                     \
+	X(LOCK_BURSTS, HOST, "bursts of threads on the lock of a file")                          \
+	X(RECYCLER_STUCK, HOST, "recycler that waited for a lock and was replaced")              \
+	X(LEFT, HOST, "connected, took, was gone")                                               \
+	X(HELD, HOST, "block not clean because somebody still held its file")                    \
+	X(QUARANTINED, EVERYWHERE, "block in quarantine, pages missing")                         \
+	X(FOUND_AT_END, HOST, "block found with the attackers at the end")                       \
+	X(BACKED_OUT, GUEST, "private fault that was backed out")                                \
+	X(RACED, GUEST, "shared fault while the file was truncated again and again")
 
 /* What must not happen. */
 #define WRONGS(X)                                                      \
@@ -75,7 +80,7 @@ enum {
 	X(BLOCKED, "event loops seen asleep in a call for too long")   \
 	X(CROWDED, "looks that found several recyclers stuck for one tenant")
 
-#define NAME(name, text) HIT_##name,
+#define NAME(name, where, text) HIT_##name,
 enum hit { HITS(NAME) NR_HITS };
 #undef NAME
 #define NAME(name, text) WRONG_##name,
@@ -164,12 +169,14 @@ pid_t fork_child(void);
 
 /* --- the parts, each the whole life of a process ---------------------------------------------- */
 
-_Noreturn void victim(uint32_t who);	     /* victim.c */
-_Noreturn void attacker_grow(uint32_t who);  /* grow.c */
-_Noreturn void attacker_pin(uint32_t who);   /* pin.c */
-_Noreturn void attacker_map(uint32_t who);   /* map.c */
-_Noreturn void attacker_lock(uint32_t who);  /* lock.c */
-_Noreturn void attacker_leave(uint32_t who); /* leave.c */
+_Noreturn void victim(uint32_t who);		/* victim.c */
+_Noreturn void attacker_grow(uint32_t who);	/* grow.c */
+_Noreturn void attacker_pin(uint32_t who);	/* pin.c */
+_Noreturn void attacker_map(uint32_t who);	/* map.c */
+_Noreturn void attacker_lock(uint32_t who);	/* lock.c */
+_Noreturn void attacker_leave(uint32_t who);	/* leave.c */
+_Noreturn void attacker_back_out(uint32_t who); /* lose.c: in a guest only */
+_Noreturn void attacker_race(uint32_t who);
 
 /* --- stage.c: set-up, daemon, machine --------------------------------------------------------- */
 
