@@ -169,7 +169,10 @@ static void unmap_grant(struct hugepool *pool, const struct wanted *wanted,
 	}
 }
 
-/* Maps all ranges and writes them down, or none. -EEXIST: one of them is held already. */
+/*
+ * Maps all ranges and writes them down, or none. -EEXIST: one of them is held already; -EBUSY: one that
+ * was taken from us is in its place, and has not been freed.
+ */
 static int map_grant(struct hugepool *pool, const struct wanted *wanted,
 		     const struct hp_wire_range *wire)
 {
@@ -181,11 +184,13 @@ static int map_grant(struct hugepool *pool, const struct wanted *wanted,
 			.generation = wire[i].generation,
 			.shared = wanted->shareable,
 		};
-		int r = -EEXIST;
+		const struct held_range *there =
+			range_table_find(&pool->ranges, held.zone, held.page);
+		int r = there && there->revoked ? -EBUSY : -EEXIST;
 
-		if (!window_is_writable(wanted->window, held.page, held.pages))
+		if (!there && !window_is_writable(wanted->window, held.page, held.pages))
 			r = -EACCES;
-		else if (!range_table_find(&pool->ranges, held.zone, held.page))
+		else if (!there)
 			r = window_map_range(wanted->window, held.page, held.pages,
 					     wanted->alignment, &held.address);
 		if (r == 0)
@@ -352,6 +357,10 @@ static int take_locked(struct hugepool *pool, const struct hugepool_request *req
 			return r;
 		if (give_back(pool, &wanted, grant) < 0)
 			return -pool->error.error;
+		if (r == -EBUSY)
+			return handle_fail(
+				pool, r,
+				"a range that was revoked is in the place of what was granted; free it");
 		if (r != -EAGAIN)
 			return handle_fail(pool, r, "a granted block could not be mapped: %s",
 					   strerror(-r));

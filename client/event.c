@@ -16,9 +16,12 @@
 #include "client/loop.h"
 
 #define REVOKED_AT_A_TIME 64 /* found in one pass over the ranges */
+#define WANTED_AT_A_TIME  64 /* likewise */
+
+#define NS_PER_MS UINT64_C(1000000)
 
 /* All that came later is behind it. */
-#define CALLBACKS_FIRST_BYTES sizeof(struct hugepool_callbacks)
+#define CALLBACKS_FIRST_BYTES offsetof(struct hugepool_callbacks, wanted)
 
 int hugepool_set_callbacks(struct hugepool *pool, const struct hugepool_callbacks *theirs)
 {
@@ -59,8 +62,25 @@ void event_revoked(struct hugepool *pool, struct held_range *held)
 	loop_wake(pool);
 }
 
+void event_wanted(struct hugepool *pool, struct held_range *held, uint64_t until_ns, bool force)
+{
+	held->wanted_ns = until_ns;
+	held->forced = force;
+	if (held->unasked)
+		return;
+	held->unasked = true;
+	pool->events.wanted++;
+	/* Ranges that only lie in a cache need not be asked for. */
+	atomic_fetch_add_explicit(&handle_window(pool, held->zone)->drains, 1,
+				  memory_order_relaxed);
+	loop_wake(pool);
+}
+
 void event_forget(struct hugepool *pool, struct held_range *held)
 {
+	if (held->unasked)
+		pool->events.wanted--;
+	held->unasked = false;
 	if (held->untold)
 		pool->events.revoked--;
 	held->untold = false;
@@ -87,7 +107,8 @@ void event_log(struct hugepool *pool, int priority, const char *format, ...)
 
 bool event_is_due(const struct hugepool *pool)
 {
-	return pool->events.resumed || pool->events.revoked || pool->events.pressed;
+	return pool->events.resumed || pool->events.revoked || pool->events.wanted ||
+	       pool->events.pressed;
 }
 
 /* --- telling ---------------------------------------------------------------------------------- */
@@ -96,8 +117,13 @@ bool event_is_due(const struct hugepool *pool)
 struct news {
 	struct hugepool_callbacks callbacks;
 	bool resumed;
-	size_t nr_revoked, nr_zones;
+	size_t nr_revoked, nr_wanted, nr_zones;
 	struct hugepool_range revoked[REVOKED_AT_A_TIME];
+	struct {
+		struct hugepool_range range;
+		uint64_t until_ns;
+		bool force;
+	} wanted[WANTED_AT_A_TIME];
 	char zones[HP_ZONES_MAX][HP_NAME_MAX + 1];
 };
 
@@ -111,7 +137,26 @@ static void take_revoked(struct hugepool *pool, struct news *news)
 		if (news->nr_revoked == REVOKED_AT_A_TIME)
 			return;
 		news->revoked[news->nr_revoked++] = handle_name_range(pool, held);
-		event_forget(pool, held);
+		event_forget(pool, held); /* also that it was wanted */
+	}
+}
+
+static void take_wanted(struct hugepool *pool, struct news *news)
+{
+	for (size_t i = 0; i < pool->ranges.capacity && pool->events.wanted; i++) {
+		struct held_range *held = &pool->ranges.slots[i];
+		size_t n = news->nr_wanted;
+
+		if (!held->pages || !held->unasked)
+			continue;
+		if (n == WANTED_AT_A_TIME)
+			return;
+		news->wanted[n].range = handle_name_range(pool, held);
+		news->wanted[n].until_ns = held->wanted_ns;
+		news->wanted[n].force = held->forced;
+		news->nr_wanted++;
+		held->unasked = false;
+		pool->events.wanted--;
 	}
 }
 
@@ -119,8 +164,9 @@ static void take_news(struct hugepool *pool, struct news *ret)
 {
 	ret->callbacks = pool->events.callbacks;
 	ret->resumed = pool->events.resumed;
-	ret->nr_revoked = ret->nr_zones = 0;
+	ret->nr_revoked = ret->nr_wanted = ret->nr_zones = 0;
 	take_revoked(pool, ret);
+	take_wanted(pool, ret);
 	for (size_t i = 0; i < pool->nr_windows; i++)
 		if (pool->events.pressed & 1u << i)
 			memcpy(ret->zones[ret->nr_zones++], pool->windows[i].name,
@@ -140,6 +186,13 @@ static int tell(const struct news *news)
 	}
 	for (size_t i = 0; i < news->nr_revoked && call->revoked; i++, n++)
 		call->revoked(call->userdata, &news->revoked[i]);
+	for (size_t i = 0; i < news->nr_wanted && call->wanted; i++, n++) {
+		uint64_t now_ns = connection_now_ns(), until_ns = news->wanted[i].until_ns;
+
+		call->wanted(call->userdata, &news->wanted[i].range,
+			     until_ns > now_ns ? (until_ns - now_ns) / NS_PER_MS : 0,
+			     news->wanted[i].force);
+	}
 	for (size_t i = 0; i < news->nr_zones && call->pressure; i++, n++)
 		call->pressure(call->userdata, news->zones[i]);
 	return n;

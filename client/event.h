@@ -19,6 +19,7 @@ struct events {
 	struct hugepool_callbacks callbacks;
 	uint32_t pressed; /* bit i: windows[i] */
 	uint32_t revoked; /* held ranges that are marked .untold */
+	uint32_t wanted;  /* and .unasked */
 	bool resumed;
 };
 
@@ -29,6 +30,9 @@ void event_pressure(struct hugepool *pool, struct window *window);
 
 /* A range was taken from us. It has to be held until the program frees it. */
 void event_revoked(struct hugepool *pool, struct held_range *held);
+
+/* An operator wants it back by then (CLOCK_MONOTONIC), or will take it (force). */
+void event_wanted(struct hugepool *pool, struct held_range *held, uint64_t until_ns, bool force);
 
 /* The range leaves the table: nothing is told of it any more. */
 void event_forget(struct hugepool *pool, struct held_range *held);

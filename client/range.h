@@ -15,8 +15,12 @@ struct held_range {
 	bool leaving; /* named in a FREE that is under way */
 	bool shared;  /* others may hold it as well; only DETACH ends it */
 	bool untold;  /* revoked, and the program has not been told: event.h */
+	bool revoked; /* memory of it was taken; what is not stays until the program frees it */
+	bool unasked; /* the program has not been told that it is wanted back: event.h */
+	bool forced;  /* it will be taken then */
 	bool lost;    /* the daemon came back without it: whose it is now nobody knows */
 	uint32_t cut_offset, cut_pages; /* of the part that a FREE_PART under way names */
+	uint64_t wanted_ns;		/* back until then, CLOCK_MONOTONIC; 0: it is not wanted */
 	void *address;
 };
 

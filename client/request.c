@@ -15,6 +15,8 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "client/revoked.h"
+
 #define TAG_REQUEST_MAX (PENDING_TAG - 1)
 #define TAG_RELEASE	(REQUEST_TAG_NOBODY + 1) /* and up: blocks that are let go of later */
 #define TAG_RELEASES	0x7fffu
@@ -216,6 +218,8 @@ static int handle_unasked(struct hugepool *pool, const struct hp_frame *frame)
 		return take_blocks(pool, (const Hugepool__V1__Blocks *)message);
 	case TYPE(BLOCK_RETIRED):
 		return retire_blocks(pool, (const Hugepool__V1__Blocks *)message);
+	case TYPE(REVOKED):
+		return revoked_take(pool, (const Hugepool__V1__Revoked *)message);
 	case TYPE(PRESSURE):
 		return take_pressure(pool, (const Hugepool__V1__Pressure *)message);
 	case TYPE(ERROR):
@@ -369,6 +373,8 @@ static bool leaves(const struct hugepool *pool, const struct block *block, bool 
 {
 	if (block->ranges || block->leaving)
 		return false;
+	if (block->state == BLOCK_TAKEN)
+		return true;
 	if (block->state == BLOCK_MAPPED)
 		return block->retired || !(pool->flags & HUGEPOOL_KEEP_BLOCKS);
 	return unusable;

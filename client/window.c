@@ -216,6 +216,12 @@ int window_add_block(struct window *window, struct hp_wire_block wire, int fd, b
 			close(fd);
 		return 0;
 	}
+	if (block->state == BLOCK_TAKEN) {
+		if (fd >= 0)
+			close(fd);
+		block->generation = wire.generation; /* that is what there is to let go of */
+		return 0;
+	}
 	if (block->state == BLOCK_MAPPED) {
 		r = block->ranges ? -EPROTO : window_drop_block(window, wire.index);
 		if (r < 0) {
@@ -247,7 +253,7 @@ int window_drop_block(struct window *window, uint32_t index)
 	int r;
 
 	assert(block->ranges == 0);
-	if (block->state == BLOCK_MAPPED && !window->per_range) {
+	if ((block->state == BLOCK_MAPPED || block->state == BLOCK_TAKEN) && !window->per_range) {
 		r = reserve_again(window->base + index * window->block_bytes, window->block_bytes,
 				  MAP_FIXED, window->inherit);
 		if (r < 0)
@@ -257,6 +263,50 @@ int window_drop_block(struct window *window, uint32_t index)
 		close(block->fd);
 	*block = (struct block){.fd = -1, .state = BLOCK_UNKNOWN};
 	return 0;
+}
+
+static int put_ordinary_memory(const struct window *window, void *p, uint64_t bytes)
+{
+	if (mmap(p, bytes, PROT_READ | PROT_WRITE, RESERVE_FLAGS | MAP_FIXED, -1, 0) == MAP_FAILED)
+		return -errno;
+	if (!window->inherit)
+		madvise(p, bytes, MADV_DONTFORK);
+	return 0;
+}
+
+int window_take_block(struct window *window, uint32_t index)
+{
+	struct block *block = &window->blocks[index];
+	int r = 0;
+
+	assert(block->state == BLOCK_MAPPED && block->ranges > 0);
+	if (!window->per_range)
+		r = put_ordinary_memory(window, window->base + index * window->block_bytes,
+					window->block_bytes);
+	if (r < 0)
+		return r;
+	if (block->fd >= 0)
+		close(block->fd);
+	block->fd = -1;
+	block->state = BLOCK_TAKEN;
+	return 0;
+}
+
+int window_take_part(struct window *window, uint32_t index, uint32_t page, uint32_t pages,
+		     void *address)
+{
+	uint32_t from = index * window->block_pages, to = from + window->block_pages;
+
+	if (!window->per_range)
+		return 0;
+	if (from < page)
+		from = page;
+	if (to > page + pages)
+		to = page + pages;
+	return from < to ? put_ordinary_memory(
+				   window, (uint8_t *)address + (from - page) * window->page_bytes,
+				   (to - from) * window->page_bytes)
+			 : 0;
 }
 
 /* --- ranges ----------------------------------------------------------------------------------- */
@@ -310,6 +360,8 @@ int window_map_range(struct window *window, uint32_t page, uint32_t pages, uint6
 			return -EAGAIN;
 		if (window->blocks[i].state == BLOCK_ABSENT)
 			return window->blocks[i].error;
+		if (window->blocks[i].state == BLOCK_TAKEN)
+			return -EBUSY;
 	}
 	if (window->per_range) {
 		int r = map_pieces(window, page, pages, alignment, ret);

@@ -17,6 +17,7 @@ enum block_state {
 	BLOCK_UNKNOWN, /* we have nothing of it; the daemon sends a descriptor when it is needed */
 	BLOCK_ABSENT,  /* its descriptor was sent and we could not use it: .error tells why */
 	BLOCK_MAPPED,  /* mapped, or (without a window) its descriptor is kept for mapping */
+	BLOCK_TAKEN, /* taken from us; ordinary memory is in its place until its ranges are freed */
 };
 
 struct block {
@@ -73,8 +74,19 @@ int window_add_block(struct window *window, struct hp_wire_block block, int fd, 
 int window_drop_block(struct window *window, uint32_t index);
 
 /*
+ * The memory of a block is gone while ranges lie in it: puts ordinary memory in its place, so that
+ * touching it is no signal. Without a window that is done range by range, by window_take_part(). It
+ * stays until the last of its ranges is unmapped and the block is dropped. Return: 0 or -ENOMEM: then
+ * it is as before.
+ */
+int window_take_block(struct window *window, uint32_t index);
+int window_take_part(struct window *window, uint32_t index, uint32_t page, uint32_t pages,
+		     void *address);
+
+/*
  * Makes pages accessible, aligned to `alignment` bytes, and counts the range in its blocks. Return:
- * 0; -EAGAIN if a block's descriptor never came, or why a block is absent; -ENOMEM.
+ * 0; -EAGAIN if a block's descriptor never came, or why a block is absent; -EBUSY if ranges of an
+ * earlier life are in its place; -ENOMEM.
  */
 int window_map_range(struct window *window, uint32_t page, uint32_t pages, uint64_t alignment,
 		     void **ret);

@@ -36,6 +36,11 @@ enum {
 	OPT_READ_ONLY = 1 << 15,
 	OPT_TENANT = 1 << 16,
 	OPT_FOR = 1 << 17,
+	OPT_SESSION = 1 << 18,
+	OPT_LEASE = 1 << 19,
+	OPT_BLOCK = 1 << 20,
+	OPT_DEADLINE = 1 << 21,
+	OPT_FORCE = 1 << 22,
 };
 #define CLI_AMOUNTS_MAX (2 * HP_ZONES_MAX) /* limits and guarantees of one call */
 #define OPT_QUERY	(OPT_SOCKET | OPT_ADMIN | OPT_JSON)
@@ -60,7 +65,9 @@ struct cli {
 	uint64_t grace_ms;
 	const char *user;  /* number or name */
 	const char *users; /* several, with commas; NULL: everybody */
-	bool any_user, read_only;
+	bool any_user, read_only, force;
+	const char *session, *lease, *block; /* numbers, as given */
+	uint64_t deadline_ms;
 	const char *tenant; /* name */
 	const char *shared; /* the name of the shared range that is held, or NULL */
 	struct hugepool *pool;
@@ -93,6 +100,8 @@ int verb_share(struct cli *cli);
 int verb_share_check(struct cli *cli, int given);
 int verb_attach(struct cli *cli);
 int verb_check(struct cli *cli);
+int verb_revoke(struct cli *cli);
+int verb_revoke_check(struct cli *cli, int given);
 int verb_flush(struct cli *cli);
 int verb_tenant(struct cli *cli);
 int verb_tenant_check(struct cli *cli, int given);

@@ -14,6 +14,7 @@
 
 #define DEFAULT_SOCKET	     "/run/hugepool/hugepool.sock"
 #define DEFAULT_GRACE_MS     30000
+#define DEFAULT_DEADLINE_MS  10000
 #define DEFAULT_ADMIN_SOCKET "/run/hugepool/admin.sock"
 
 #define OPT_ADMIN_VERB (OPT_SOCKET | OPT_JSON)
@@ -53,6 +54,10 @@ static const struct verb verbs[] = {
 	 OPT_ADMIN_VERB | OPT_LIMIT | OPT_GUARANTEE, true, verb_quota, NULL},
 	{"reload", "read the configuration again", NULL, 0, 0, OPT_ADMIN_VERB, true, verb_reload,
 	 NULL},
+	{"revoke", "have memory given back, or take it", NULL, 0, 0,
+	 OPT_ADMIN_VERB | OPT_ZONE | OPT_TENANT | OPT_SESSION | OPT_LEASE | OPT_BLOCK |
+		 OPT_DEADLINE | OPT_FORCE,
+	 true, verb_revoke, verb_revoke_check},
 	{"check", "have every invariant of the zones checked", NULL, 0, 0, OPT_QUERY, true,
 	 verb_check, NULL},
 	{"flush", "drain every page cache", NULL, 0, 0, OPT_QUERY, true, verb_flush, NULL},
@@ -78,7 +83,12 @@ static const struct {
 	{OPT_ANY_USER, "any-user", NULL, "whoever can reach it may"},
 	{OPT_FOR, "for", "USERS", "who may attach besides you, with commas; otherwise everybody"},
 	{OPT_READ_ONLY, "read-only", NULL, "share: nobody may attach to write; attach: to read"},
-	{OPT_TENANT, "tenant", "NAME", "that has published it"},
+	{OPT_TENANT, "tenant", "NAME", "attach: that has published it; revoke: all that it holds"},
+	{OPT_SESSION, "session", "N", "revoke: all that this session holds"},
+	{OPT_LEASE, "lease", "PAGE", "revoke: the lease that begins there, with --zone"},
+	{OPT_BLOCK, "block", "N", "revoke: all that touches this block, with --zone"},
+	{OPT_DEADLINE, "deadline", "TIME", "for giving it back; otherwise 10s"},
+	{OPT_FORCE, "force", NULL, "take then what is left, whole blocks with all that is in them"},
 	{OPT_GRACE, "grace", "TIME", "before its sessions are ended; otherwise 30s"},
 };
 
@@ -196,6 +206,26 @@ static int take_option(struct cli *cli, int bit, const char *value)
 	case OPT_READ_ONLY:
 		cli->read_only = true;
 		return 0;
+	case OPT_SESSION:
+		cli->session = value;
+		return 0;
+	case OPT_LEASE:
+		cli->lease = value;
+		return 0;
+	case OPT_BLOCK:
+		cli->block = value;
+		return 0;
+	case OPT_DEADLINE:
+		if (strcmp(value, "0") == 0)
+			cli->deadline_ms = 0;
+		else if (cli_parse_duration(value, &cli->deadline_ms) < 0)
+			return cli_usage_error(
+				"--deadline: '%s' is not a time like 500ms, 30s, 5min or 2h, at most 24h",
+				value);
+		return 0;
+	case OPT_FORCE:
+		cli->force = true;
+		return 0;
 	case OPT_TENANT:
 		cli->tenant = value;
 		return 0;
@@ -272,7 +302,8 @@ static const char *default_path(bool admin)
 
 int main(int argc, char **argv)
 {
-	struct cli cli = {.count = 1, .grace_ms = DEFAULT_GRACE_MS};
+	struct cli cli = {
+		.count = 1, .grace_ms = DEFAULT_GRACE_MS, .deadline_ms = DEFAULT_DEADLINE_MS};
 	const struct verb *verb;
 	int given = 0, r;
 

@@ -394,9 +394,9 @@ static void test_usage(void **state)
 static void test_help(void **state)
 {
 	static const char *const verbs[] = {
-		"status", "zones", "buddyinfo", "blocks", "caches",	    "tenants", "sessions",
-		"leases", "alloc", "share",	"attach", "tenant",	    "quota",   "reload",
-		"check",  "flush", "--socket",	"--json", "HUGEPOOL_SOCKET"};
+		"status", "zones", "buddyinfo", "blocks",   "caches", "tenants",	"sessions",
+		"leases", "alloc", "share",	"attach",   "tenant", "quota",		"reload",
+		"revoke", "check", "flush",	"--socket", "--json", "HUGEPOOL_SOCKET"};
 	struct fixture *f = *state;
 	struct run *run = RUN(f, "--help");
 

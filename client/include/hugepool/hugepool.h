@@ -146,7 +146,8 @@ HUGEPOOL_PUBLIC struct hugepool *hugepool_close(struct hugepool *pool);
  * Errors: -ENOMEM (no room now; hugepool_get_error() has the numbers), -EDQUOT (over this tenant's
  * limit), -ETIMEDOUT (no room until the deadline: with the numbers, and the handle is as before),
  * -EUSERS (too many wait), -ENODEV (no such zone), -EINVAL, -EOPNOTSUPP, -EMFILE (no descriptor
- * left to receive the memory with), -ESHUTDOWN (the daemon is about to end), -EPROTO (it makes no
+ * left to receive the memory with), -EBUSY (where it lies is a range that was revoked and not freed),
+ * -EOWNERDEAD (revoked at the moment it was granted), -ESHUTDOWN (the daemon is about to end), -EPROTO (it makes no
  * sense), -ETIMEDOUT without numbers (it does not answer), and -ECONNRESET: the daemon is gone, or
  * an earlier call ended by its silence or by -EPROTO. Nothing more can be taken or freed with this
  * handle then. What it has stays mapped until hugepool_close(), but a daemon that has ended in
@@ -462,16 +463,24 @@ struct hugepool_callbacks {
 	void (*pressure)(void *userdata, const char *zone);
 	/*
 	 * The range was taken away by the operator. What it held is gone; ordinary memory full of
-	 * zeros is in its place, so that a late access does no harm. It is to be freed like any
-	 * other.
+	 * zeros is in its place, so that a late access does no harm. (Of a range over several
+	 * pageblocks only those that were taken.) It is to be freed like any other, and soon:
+	 * nothing else can be had where it lies before. News are read whenever this handle talks to
+	 * the daemon, and by hugepool_dispatch(); before they are, an access is SIGBUS.
 	 */
 	void (*revoked)(void *userdata, const struct hugepool_range *range);
 	/* The daemon was away and is back; every range is as it was. */
 	void (*resumed)(void *userdata);
+	/*
+	 * The operator wants the range back. Nothing has happened to it: whoever can do without saves
+	 * what is in it and frees it within deadline_ms. With force it is taken then.
+	 */
+	void (*wanted)(void *userdata, const struct hugepool_range *range, uint64_t deadline_ms,
+		       int force);
 };
-#define HUGEPOOL_CALLBACKS_INIT                                                 \
-	{                                                                       \
-		sizeof(struct hugepool_callbacks), NULL, NULL, NULL, NULL, NULL \
+#define HUGEPOOL_CALLBACKS_INIT                                                       \
+	{                                                                             \
+		sizeof(struct hugepool_callbacks), NULL, NULL, NULL, NULL, NULL, NULL \
 	}
 
 /*
