@@ -105,8 +105,8 @@ static int refill(struct hugepool_cache *cache)
 }
 
 /*
- * Gives back the n coldest, at most HP_RANGES_MAX. One that is not held (released twice, or freed by
- * other means) is thrown out: the others are none the worse for it.
+ * Gives back the n coldest, at most HP_RANGES_MAX. One that is not held (released twice, freed by other
+ * means, lost by the daemon) is thrown out: the others are none the worse for it.
  */
 static int drain(struct hugepool_cache *cache, uint32_t n)
 {
@@ -117,7 +117,7 @@ static int drain(struct hugepool_cache *cache, uint32_t n)
 	for (uint32_t i = 0; i < n; i++)
 		ranges[i] = range_of(cache, &cache->slots[i]);
 	r = hugepool_free_bulk(cache->pool, ranges, n);
-	if (r == -EINVAL)
+	if (r == -EINVAL || r == -ESTALE)
 		for (uint32_t i = 0; i < n; i++)
 			(void)hugepool_free(cache->pool, &ranges[i]);
 	else if (r < 0)

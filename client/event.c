@@ -45,7 +45,7 @@ int hugepool_set_callbacks(struct hugepool *pool, const struct hugepool_callback
 
 void event_pressure(struct hugepool *pool, struct window *window)
 {
-	atomic_fetch_add_explicit(&window->drains, 1, memory_order_relaxed);
+	window_drain_caches(window);
 	pool->events.pressed |= 1u << (window - pool->windows);
 	loop_wake(pool);
 }
@@ -55,8 +55,7 @@ void event_revoked(struct hugepool *pool, struct held_range *held)
 	if (held->untold)
 		return;
 	/* A cache may have it. */
-	atomic_fetch_add_explicit(&handle_window(pool, held->zone)->drains, 1,
-				  memory_order_relaxed);
+	window_drain_caches(handle_window(pool, held->zone));
 	held->untold = true;
 	pool->events.revoked++;
 	loop_wake(pool);

@@ -164,6 +164,7 @@ static void lose(struct hugepool *pool, const struct hp_wire_range *wire)
 		    wire->page - held->page >= held->pages || held->lost)
 			continue;
 		held->lost = true;
+		window_drain_caches(handle_window(pool, held->zone));
 		event_log(pool, LOG_ERR, "a range of %u pages did not outlive the break",
 			  held->pages);
 	}

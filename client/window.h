@@ -57,6 +57,12 @@ int window_init(struct window *window, const Hugepool__V1__Zone *zone, bool inhe
  */
 void window_deinit(struct window *window, bool unmap);
 
+/* Ranges of this zone that caches keep are wanted, or are not what they were: any thread. */
+static inline void window_drain_caches(struct window *window)
+{
+	atomic_fetch_add_explicit(&window->drains, 1, memory_order_relaxed);
+}
+
 /* Finds address space for the whole zone, once. If there is none, ranges are mapped one by one. */
 void window_reserve(struct window *window);
 

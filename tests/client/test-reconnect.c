@@ -179,6 +179,35 @@ static void test_cache(void **state)
 	hugepool_cache_free(cache);
 }
 
+static bool forget_all(struct fake *fake, const struct hp_frame *frame)
+{
+	Hugepool__V1__Ranges none = HUGEPOOL__V1__RANGES__INIT;
+
+	if (frame->type != TYPE(RESUME))
+		return false;
+	fake_send(fake, TYPE(RESUMED), frame->tag, &none.base);
+	return true;
+}
+
+/* What the daemon has forgotten is not handed out by a cache. */
+static void test_lost_in_cache(void **state)
+{
+	struct fixture *f = *state;
+	struct hugepool *pool = open_resumable(f);
+	struct hugepool_cache *cache;
+	struct hugepool_range range, again;
+
+	assert_int_equal(hugepool_cache_new(&cache, pool, NULL), 0);
+	assert_int_equal(hugepool_cache_alloc(cache, &range), 0);
+	assert_int_equal(hugepool_cache_release(cache, &range), 0);
+	f->fake.hook = forget_all;
+	break_it(pool);
+	(void)take(pool, 1, 0);
+	assert_int_equal(hugepool_cache_alloc(cache, &again), 0);
+	assert_true(again.address != range.address);
+	hugepool_cache_free(cache);
+}
+
 /* The last goodbye reaches the daemon, too. */
 static void test_close(void **state)
 {
@@ -194,9 +223,8 @@ static void test_close(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		FIXTURE_TEST(test_calls),
-		FIXTURE_TEST(test_pending),
-		FIXTURE_TEST(test_cache),
+		FIXTURE_TEST(test_calls), FIXTURE_TEST(test_pending),
+		FIXTURE_TEST(test_cache), FIXTURE_TEST(test_lost_in_cache),
 		FIXTURE_TEST(test_close),
 	};
 
