@@ -5,14 +5,20 @@
  * Open a handle, ask for ranges, use them as memory, give them back. A granted range is allocated,
  * mapped and populated: touching it never faults for lack of memory.
  *
- * All functions return 0 or a negative errno; hugepool_get_error() tells the numbers behind the
- * last failure of a handle. Outputs are written only on success. Nothing here installs signal
- * handlers, starts threads, prints, or exits.
+ * Functions return 0, or a number that is not negative and has a meaning, or a negative errno;
+ * hugepool_get_error() tells the numbers behind the last failure of a handle. Outputs are written
+ * only on success. Nothing here installs signal handlers, starts threads, prints, or exits.
  *
- * A handle may be used by several threads, which take turns; see each function. It does not survive
- * fork(): in the child every function but hugepool_close() returns -ECHILD, and the mappings are
- * not there (unless HUGEPOOL_INHERIT). hugepool_close() in the child only gives back the handle's
- * own memory and descriptors; mappings that were inherited stay.
+ * "Thread-safe" means that several threads may call it on one handle at one time. They take turns:
+ * one that waits for the daemon keeps the others waiting. A cache belongs to one thread at a time.
+ *
+ * A handle does not survive fork(): in the child every function but hugepool_close() and
+ * hugepool_cache_free() returns -ECHILD, and the mappings are not there (unless HUGEPOOL_INHERIT).
+ * hugepool_close() in the child only gives back the handle's own memory and descriptors; mappings
+ * that were inherited stay.
+ *
+ * If the daemon is restarted or the connection breaks, calls take longer and the handle goes on with
+ * all that it has (see resume_timeout_ms).
  *
  * Structs that the caller fills begin with their own size (`.size = sizeof(struct
  * hugepool_options)`, or the HUGEPOOL_*_INIT macros), so that they can grow; unset fields are zero,
@@ -121,9 +127,11 @@ struct hugepool_error {
 	size_t index;		 /* which range of a bulk call is meant */
 };
 
+/* --- a handle ---------------------------------------------------------------------------------- */
+
 /*
  * Connects and says hello. options: NULL for the defaults; borrowed for the call. The handle is the
- * caller's, for hugepool_close().
+ * caller's, for hugepool_close(). Any thread.
  * Errors: -ENOENT, -ECONNREFUSED, -EACCES (no daemon, or not for this user), -EPROTO (not a daemon,
  * or of another protocol), -EUSERS (too many connections of this tenant), -ENAMETOOLONG,
  * -ECONNRESET, -ETIMEDOUT, -EMFILE, -ENOMEM, -EINVAL and -E2BIG (options this version does not
@@ -134,24 +142,28 @@ HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int hugepool_open(struct hugepool **ret,
 
 /*
  * Says goodbye: every range of the handle is freed and unmapped. NULL is fine. Returns NULL. No
- * other thread may be using the handle.
+ * other thread may be using the handle, and its caches have been freed. Not from a function that
+ * hugepool_dispatch() calls.
  */
 HUGEPOOL_PUBLIC struct hugepool *hugepool_close(struct hugepool *pool);
+
+/* --- taking and giving ------------------------------------------------------------------------- */
 
 /*
  * Takes one range. Thread-safe.
  * With a deadline it waits for room that others give back; what can never be had is refused at once
  * all the same. Calls of other threads on this handle, also those that free, have to wait as long:
- * give a request that may wait a handle of its own if they must not.
+ * where they must not, use another handle or hugepool_alloc_async().
  * Errors: -ENOMEM (no room now; hugepool_get_error() has the numbers), -EDQUOT (over this tenant's
  * limit), -ETIMEDOUT (no room until the deadline: with the numbers, and the handle is as before),
  * -EUSERS (too many wait), -ENODEV (no such zone), -EINVAL, -EOPNOTSUPP, -EMFILE (no descriptor
  * left to receive the memory with), -EBUSY (where it lies is a range that was revoked and not freed),
- * -EOWNERDEAD (revoked at the moment it was granted), -ESHUTDOWN (the daemon is about to end), -EPROTO (it makes no
- * sense), -ETIMEDOUT without numbers (it does not answer), and -ECONNRESET: the daemon is gone, or
- * an earlier call ended by its silence or by -EPROTO. Nothing more can be taken or freed with this
- * handle then. What it has stays mapped until hugepool_close(), but a daemon that has ended in
- * order takes its memory back: touching it is SIGBUS from then on.
+ * -EOWNERDEAD (revoked at the moment it was granted), -ESHUTDOWN (the daemon is about to end),
+ * -EPROTO (it makes no sense), -ETIMEDOUT without numbers (it does not answer), -ESTALE (it has come
+ * back and does not know this handle any more), and -ECONNRESET: the daemon is gone, or an earlier
+ * call ended by its silence or by -EPROTO. Nothing more can be taken or freed with this handle then.
+ * What it has stays mapped until hugepool_close(), but a daemon that has ended in order, without
+ * keeping its state, takes its memory back: touching it is SIGBUS from then on.
  */
 HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int hugepool_alloc(struct hugepool *pool,
 						       const struct hugepool_request *request,
@@ -164,8 +176,9 @@ HUGEPOOL_PUBLIC HUGEPOOL_MUST_CHECK int hugepool_alloc_bulk(struct hugepool *poo
 
 /*
  * Gives a range back. Its memory must not be touched any more. Thread-safe.
- * Errors: -EINVAL (not a range of this handle: freed before, another length, out of range); nothing
- * is changed then.
+ * Errors: -EINVAL (not a range of this handle: freed before, another length, out of range), -ESTALE
+ * (the daemon came back without it: it was lost), and those of the connection; nothing is changed
+ * then.
  */
 HUGEPOOL_PUBLIC int hugepool_free(struct hugepool *pool, const struct hugepool_range *range);
 
