@@ -70,8 +70,7 @@ void event_wanted(struct hugepool *pool, struct held_range *held, uint64_t until
 	held->unasked = true;
 	pool->events.wanted++;
 	/* Ranges that only lie in a cache need not be asked for. */
-	atomic_fetch_add_explicit(&handle_window(pool, held->zone)->drains, 1,
-				  memory_order_relaxed);
+	window_drain_caches(handle_window(pool, held->zone));
 	loop_wake(pool);
 }
 
