@@ -421,14 +421,43 @@ static const char *held(struct fixture *fixture)
 }
 
 /* Somebody lowers nr_hugepages under us: nothing is truncated until it is raised again. */
+/*
+ * Tenants come one after the other, take a block that they find clean, and leave it; the next one comes
+ * when the stock is up again. It never runs out, for as long as that goes on.
+ */
+static void test_steady_stock(void **state)
+{
+	struct hp_grant last = {0};
+	struct fixture fixture;
+
+	(void)state;
+	fixture_open(&fixture, config("", "clean-low = 2\nclean-high = 3"));
+	for (uint32_t i = 0; i < 5 * NR_BLOCKS; i++) {
+		uint32_t owner = 1 + i % (FIXTURE_OWNERS - 1),
+			 before = 1 + (i + FIXTURE_OWNERS - 2) % (FIXTURE_OWNERS - 1);
+		struct hp_grant grant = fixture_alloc(&fixture, owner, BLOCK_PAGES);
+
+		assert_true(fixture_clean_blocks(&fixture) > 0);
+		if (i > 0)
+			fixture_free(&fixture, before, &last);
+		last = grant;
+		pool_poke(fixture.pool);
+		fixture_wait(fixture_clean_blocks(&fixture) >= 2);
+	}
+	assert_true(fixture.retired > 2 * NR_BLOCKS);
+	fixture_free(&fixture, 1 + (5 * NR_BLOCKS - 1) % (FIXTURE_OWNERS - 1), &last);
+	fixture_check_zone(&fixture);
+	fixture_close(&fixture);
+}
+
 static void test_surplus(void **state)
 {
 	struct fixture fixture;
-	struct hp_grant grant;
+	struct hp_grant grant, others, more;
 	uint32_t block;
 	uint64_t number;
-	char *memory;
-	int fd;
+	char *memory, *data;
+	int fd, data_fd;
 
 	(void)state;
 	if (!huge)
@@ -438,14 +467,26 @@ static void test_surplus(void **state)
 	grant = fixture_alloc(&fixture, 1, BLOCK_PAGES);
 	block = fixture_block(&fixture, &grant);
 	memory = map_block(&fixture, block, &fd);
+	others = fixture_alloc(&fixture, 2, 1);
+	data = map_block(&fixture, fixture_block(&fixture, &others), &data_fd);
+	fixture_fill(data, BLOCK_BYTES, 42);
 	fixture_set_hugepages(number - 1);
 	fixture_free(&fixture, 1, &grant);
 	pool_owner_idle(fixture.pool, 1, true);
 	fixture_wait(strstr(held(&fixture), "1 surplus huge pages"));
 	assert_int_equal(fixture_state(&fixture, block), HP_BLOCK_ISOLATED);
 	assert_false(fixture_is_dead(memory));
+	for (int i = 0; i < 100; i++) { /* the others go on, with what is clean and their own */
+		more = fixture_alloc(&fixture, 2, 1 + (uint32_t)i % BLOCK_PAGES);
+		fixture_free(&fixture, 2, &more);
+	}
 	fixture_set_hugepages(number);
 	fixture_wait(fixture_is_dead(memory));
+	for (uint64_t at = 0; at < BLOCK_BYTES; at += 2 << 20)
+		assert_int_equal(data[at], 42);
+	munmap(data, BLOCK_BYTES);
+	close(data_fd);
+	fixture_free(&fixture, 2, &others);
 	munmap(memory, BLOCK_BYTES);
 	close(fd);
 	fixture_wait(fixture_state(&fixture, block) == HP_BLOCK_CLEAN);
@@ -583,9 +624,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_reclaim),	    cmocka_unit_test(test_held_by_reader),
 		cmocka_unit_test(test_grown_again), cmocka_unit_test(test_idle_delay),
 		cmocka_unit_test(test_watermarks),  cmocka_unit_test(test_guaranteed_stay),
-		cmocka_unit_test(test_quarantine),  cmocka_unit_test(test_surplus),
-		cmocka_unit_test(test_overcommit),  cmocka_unit_test(test_shortfall),
-		cmocka_unit_test(test_many_lives),  cmocka_unit_test(test_no_set_up),
+		cmocka_unit_test(test_quarantine),  cmocka_unit_test(test_steady_stock),
+		cmocka_unit_test(test_surplus),	    cmocka_unit_test(test_overcommit),
+		cmocka_unit_test(test_shortfall),   cmocka_unit_test(test_many_lives),
+		cmocka_unit_test(test_no_set_up),
 	};
 
 	if (argc != 3)

@@ -457,7 +457,7 @@ static void test_deadline(void **state)
 	assert_int_equal(error->asked_pages, 16);
 	assert_int_equal(error->leasable_pages, 0);
 	waited = now_ms() - start;
-	assert_true(waited >= 99 && waited < 290);
+	assert_true(waited >= 99);
 	expect_error(f->other, 1, CODE(TIMED_OUT));
 	assert_true(now_ms() - start >= 299);
 	peer_free_ranges(f->peer, ranges, 12);
