@@ -74,6 +74,22 @@ int source_open(struct pool *pool)
 	return 0;
 }
 
+/* Zones of this world stay as they are. */
+int source_adopt(struct bound_zone *zone, uint32_t blocks, char text[POOL_REASON_MAX])
+{
+	(void)zone;
+	(void)blocks;
+	(void)text;
+	return -ENOSYS;
+}
+
+int source_give_up(struct bound_zone *zone, char text[POOL_REASON_MAX])
+{
+	(void)zone;
+	(void)text;
+	return 0;
+}
+
 void source_close(struct pool *pool)
 {
 	(void)pool;
