@@ -380,7 +380,7 @@ int alloc_take(struct hugepool *pool, const struct hugepool_request *request,
 int hugepool_alloc_bulk(struct hugepool *pool, const struct hugepool_request *request,
 			struct hugepool_range *ret, size_t n)
 {
-	struct origin origin[HP_RANGES_MAX];
+	struct origin origin[HP_RANGES_MAX] = {{.zeroed = false}};
 	int r = alloc_take(pool, request, ret, origin, n);
 
 	for (size_t i = 0; r == 0 && i < n && request->flags & HUGEPOOL_ZERO; i++)

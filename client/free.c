@@ -268,9 +268,9 @@ static int free_part_locked(struct hugepool *pool, struct hugepool_range *range,
 	if (r < 0)
 		return r;
 	if (!ret_rest && part.left[0].pages && part.left[1].pages)
-		return handle_fail(pool, -EINVAL,
-				   "a part in the middle leaves two ranges, and there is no place "
-				   "for the second");
+		return handle_fail(
+			pool, -EINVAL,
+			"a part in the middle leaves two ranges, and there is no place for the second");
 
 	message.n_range = HP_WIRE_RANGE_WORDS;
 	message.range = range->lease;
@@ -321,13 +321,13 @@ static int range_fd_locked(struct hugepool *pool, const struct hugepool_range *r
 	window = handle_window(pool, held->zone);
 	index = held->page / window->block_pages;
 	if ((held->page + held->pages - 1) / window->block_pages != index)
-		return handle_fail(pool, -EXDEV,
-				   "the range lies in several pageblocks, each with a descriptor "
-				   "of its own; use a zone with larger ones");
+		return handle_fail(
+			pool, -EXDEV,
+			"the range lies in several pageblocks, each with a descriptor of its own; use a zone with larger ones");
 	if (window->blocks[index].fd < 0)
-		return handle_fail(pool, -EBADF,
-				   "descriptors are not kept: open with HUGEPOOL_KEEP_FDS, or ask "
-				   "for the range with HUGEPOOL_EXCLUSIVE");
+		return handle_fail(
+			pool, -EBADF,
+			"descriptors are not kept: open with HUGEPOOL_KEEP_FDS, or ask for the range with HUGEPOOL_EXCLUSIVE");
 	*ret_offset = held->page % window->block_pages * window->page_bytes;
 	return window->blocks[index].fd;
 }

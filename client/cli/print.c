@@ -161,22 +161,17 @@ static const char *advice(const struct cli *cli, int error)
 	switch (error) {
 	case -ENOENT:
 	case -ECONNREFUSED:
-		return "Start hugepoold, or name its socket with --socket or "
-		       "HUGEPOOL_SOCKET (HUGEPOOL_ADMIN_SOCKET with --admin).";
+		return "Start hugepoold, or name its socket with --socket or HUGEPOOL_SOCKET (HUGEPOOL_ADMIN_SOCKET with --admin).";
 	case -EACCES:
 		if (cli->pool) /* it was the daemon who refused, and said why */
 			return NULL;
 		return cli->admin
-			       ? "The admin socket is for root and the service's own user: try "
-				 "sudo."
-			       : "Ask the operator to put you in the group of the socket, and to "
-				 "give you a tenant that may connect.";
+			       ? "The admin socket is for root and the service's own user: try sudo."
+			       : "Ask the operator to put you in the group of the socket, and to give you a tenant that may connect.";
 	case -ENOMEM:
 		return cli->error.largest_bytes
-			       ? "Ask for no more than the largest hole at once; `hugepoolctl "
-				 "tenants` and `hugepoolctl blocks` show who has the rest."
-			       : "Free something, or have the zone or your limit made larger; "
-				 "`hugepoolctl tenants` shows who has what.";
+			       ? "Ask for no more than the largest hole at once; `hugepoolctl tenants` and `hugepoolctl blocks` show who has the rest."
+			       : "Free something, or have the zone or your limit made larger; `hugepoolctl tenants` shows who has what.";
 	case -EDQUOT:
 		return "Free something (whole blocks count), or have your limit raised.";
 	case -ENODEV:
@@ -186,12 +181,10 @@ static const char *advice(const struct cli *cli, int error)
 	case -EOPNOTSUPP:
 		return "This daemon does not serve that, or only on its admin socket (--admin).";
 	case -EPROTO:
-		return "Is it hugepoold's socket, and of the same version? `hugepoolctl --version` "
-		       "tells ours.";
+		return "Is it hugepoold's socket, and of the same version? `hugepoolctl --version` tells ours.";
 	case -ETIMEDOUT:
 		if (cli->error.asked_bytes)
-			return "Wait longer, ask for less, or have somebody give something back; "
-			       "`hugepoolctl tenants` shows who has what.";
+			return "Wait longer, ask for less, or have somebody give something back; `hugepoolctl tenants` shows who has what.";
 		/* fall through */
 	case -ECONNRESET:
 	case -ESHUTDOWN:

@@ -86,10 +86,10 @@ static int find_lease(struct cli *cli, const struct cli_zones *zones, struct wan
 		return cli_fail(cli, r);
 	if (ret->found)
 		return 0;
-	(void)fprintf(stderr,
-		      "hugepoolctl: no lease begins at page %s of zone %s; hugepoolctl "
-		      "leases --admin lists them\n",
-		      cli->lease, cli->zone);
+	(void)fprintf(
+		stderr,
+		"hugepoolctl: no lease begins at page %s of zone %s; hugepoolctl leases --admin lists them\n",
+		cli->lease, cli->zone);
 	return EXIT_FAILED;
 }
 

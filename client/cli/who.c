@@ -288,8 +288,8 @@ static void print_outside(const json_t *machine)
 		cli_size(page, figure(row, "page_size")), cli_size(size, figure(row, "bytes")),
 		json_string_value(json_object_get(row, "path")));
 	if (figure(machine, "unreadable"))
-		printf("%" PRIu64 " could not be looked into, for which one has to be root: of "
-		       "their bytes some may be hugepool's\n",
+		printf("%" PRIu64
+		       " could not be looked into, for which one has to be root: of their bytes some may be hugepool's\n",
 		       figure(machine, "unreadable"));
 }
 
