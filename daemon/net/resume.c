@@ -33,8 +33,8 @@ struct resume {
 	struct hp_range *attached; /* shared ones that are kept */
 	size_t nr_attached, attached_room;
 	uint64_t end; /* of the last range that was told: zone << 32 | page behind it */
-	uint64_t held_pages[HP_ZONES_MAX], pages[HP_ZONES_MAX]; /* of the slot; told and kept */
-	struct hp_range *leases; /* of the slot, sorted, once a part of one was told */
+	uint64_t pages[HP_ZONES_MAX]; /* of them */
+	struct hp_range *leases;      /* of the slot, sorted, once a part of one was told */
 	size_t nr_leases;
 	bool only_wholes; /* no parts of leases among them */
 };
@@ -118,8 +118,6 @@ static int take_over(struct session *session, uint16_t tag, ProtobufCBinaryData 
 	}
 	/* What was taken from it is not on its list, or it will hear that it is not kept. */
 	leases_ack_all(net->leases, slot);
-	for (size_t i = 0; i < HP_ZONES_MAX; i++)
-		resume->held_pages[i] = slot->pages[i];
 	session->resume = resume;
 	return 0;
 }
@@ -400,9 +398,12 @@ static int deliver_attached(struct session *session, uint16_t tag)
 static bool keeps_all(const struct session *session)
 {
 	const struct resume *resume = session->resume;
+	const struct slot *slot = session->slot;
+	bool all = resume->only_wholes;
 
-	return resume->only_wholes &&
-	       memcmp(resume->pages, resume->held_pages, sizeof(resume->pages)) == 0;
+	for (size_t i = 0; i < HP_ZONES_MAX; i++)
+		all &= resume->pages[i] == slot->pages[i] && !slot->revoked_pages[i];
+	return all;
 }
 
 /* Return: 0, or -1: refused. */
@@ -412,6 +413,7 @@ static int commit(struct session *session, uint16_t tag)
 	struct resume *resume = session->resume;
 	int rc = 0;
 
+	leases_ack_all(net->leases, session->slot); /* what was taken is not on the list */
 	if (!keeps_all(session))
 		rc = leases_keep(net->leases, session->slot, resume->ranges, resume->n);
 	if (rc) {
@@ -502,7 +504,7 @@ static bool holds_nothing(const struct slot *slot)
 	bool nothing = !slot->leases;
 
 	for (size_t i = 0; i < HP_ZONES_MAX; i++)
-		nothing &= !slot->pages[i];
+		nothing &= !slot->pages[i] && !slot->revoked_pages[i];
 	return nothing;
 }
 

@@ -405,8 +405,12 @@ static int restore_lease(void *userdata, uint32_t number, const struct hp_range 
 	note_since(restoring->leases, restoring->zone_id, range->pfn, restoring->ticks);
 	if (!slot)
 		return 0;
-	add(&slot->leases, state == HP_LEASE_LEASED);
-	add(&slot->pages[restoring->zone_id], range->pages);
+	if (state == HP_LEASE_REVOKED) {
+		add(&slot->revoked_pages[restoring->zone_id], range->pages);
+	} else {
+		add(&slot->leases, 1);
+		add(&slot->pages[restoring->zone_id], range->pages);
+	}
 	return 0;
 }
 
@@ -537,8 +541,10 @@ static int keep_in_zone(struct keeping *keeping, struct pool_zone *zone)
 		rc = ended(hp_zone_ack(zone->zone, keeping->slot->number, &listing.ranges[i]),
 			   keeping->slot);
 	free(listing.ranges);
-	if (!rc)
+	if (!rc) {
 		keeping->slot->pages[zone->id] = keeping->pages_kept;
+		keeping->slot->revoked_pages[zone->id] = 0;
+	}
 	return rc;
 }
 
@@ -548,7 +554,7 @@ int leases_keep(struct leases *leases, struct slot *slot, const struct hp_range 
 	int rc = 0;
 
 	for (size_t i = 0; i < leases->nr_zones && !rc; i++)
-		if (slot->pages[i])
+		if (slot->pages[i] || slot->revoked_pages[i])
 			rc = keep_in_zone(&keeping, pool_zone(leases->pool, i));
 	if (!rc) /* there may be others than those: attachments */
 		add(&slot->leases, keeping.leases_kept - keeping.leases_found);
