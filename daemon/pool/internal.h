@@ -59,6 +59,7 @@ struct bound_zone {
 	size_t durable_bytes, scratch_bytes;
 
 	pthread_mutex_t open_lock; /* memfds: the descriptor of a life against its end */
+	uint64_t opening_ns; /* of looking at the files that were taken over: the kernel's time */
 	uint64_t recycles;
 	uint32_t online_blocks;
 	uint32_t giving_up_blocks;		     /* clean ones that a resize still waits for */

@@ -203,12 +203,15 @@ static bool block_whole(void *userdata, uint32_t index, struct hp_block_word wor
 	struct bound_zone *zone = userdata;
 	struct pool_block *block = &zone->blocks[index];
 	char reason[BACKING_REASON_MAX] = "";
+	uint64_t began_ns;
 	int r;
 
 	if (word.state == HP_BLOCK_ISOLATED) /* to be recycled from the beginning in any case */
 		return true;
+	began_ns = pool_now_ns();
 	r = block->stage == STAGE_ABSENT ? BACKING_BARE
 					 : zone->backing->adopt(block, word.generation, reason);
+	zone->opening_ns += pool_now_ns() - began_ns;
 	if (r == 0)
 		return true;
 	if (r == BACKING_BARE)
@@ -260,9 +263,9 @@ static int adopt_words(struct bound_zone *zone, struct hp_zone *words,
 	for (uint32_t i = 0; i < zone->public.nr_blocks; i++)
 		take_over_block(&zone->blocks[i], hp_zone_block_word(words, i));
 	log_notice("zone taken over zone=%s leases=%u revoked=%u quarantined_blocks=%u "
-		   "isolated_blocks=%u",
+		   "isolated_blocks=%u opening_us=%" PRIu64,
 		   zone->public.name, stats.leases, stats.revoked, stats.quarantined_blocks,
-		   stats.isolated_blocks);
+		   stats.isolated_blocks, zone->opening_ns / 1000);
 	return 0;
 }
 
