@@ -222,7 +222,7 @@ static void drop(struct shares *shares, struct share *share)
 /* Nobody else is there yet: no lock is needed. */
 void shares_restore(struct shares *shares, struct slots *slots)
 {
-	uint32_t kept = 0, dropped = 0;
+	uint32_t kept = 0, ended = 0;
 
 	for (uint32_t i = 0; i < HP_SHARES_MAX; i++)
 		restore_share(shares, i);
@@ -237,10 +237,10 @@ void shares_restore(struct shares *shares, struct slots *slots)
 		if (share->state != SHARE_OPEN)
 			continue;
 		kept += share->nr_attachments != 0;
-		dropped += share->nr_attachments == 0;
+		ended += share->nr_attachments == 0;
 		if (!share->nr_attachments)
 			drop(shares, share);
 	}
-	if (kept || dropped)
-		log_notice("shares taken over kept=%u dropped=%u", kept, dropped);
+	if (kept || ended)
+		log_notice("shares taken over kept=%u ended=%u", kept, ended);
 }

@@ -157,6 +157,79 @@ static void break_session(struct world *world, struct slot **slot)
 	slots_break(world->net.slots, slot[0], 0, NULL);
 }
 
+/* --- sharing --- */
+
+#define SHARED_PAGES (WORLD_BLOCK_PAGES + 4) /* in two blocks */
+
+static void grant_shared(struct world *world, struct slot **slot)
+{
+	struct hp_request request = {
+		.pages = SHARED_PAGES,
+		.flags = HP_ALLOC_EXCLUSIVE | HP_ALLOC_SHARED,
+	};
+	struct hp_grant grant;
+
+	must_be_ok(leases_grant(world->net.leases, NULL, slot[0], world_zone(world), &request,
+				&grant, 1),
+		   "grant of a shareable range");
+	shared->range[0] = grant.range;
+}
+
+static void publish_as(struct world *world, struct slot **slot, const char *name)
+{
+	const uint32_t uids[] = {WORLD_UID + 1, 7, 8};
+	const struct share_terms terms = {
+		.name = (const uint8_t *)name,
+		.name_bytes = strlen(name),
+		.uids = uids,
+		.nr_uids = 3,
+	};
+
+	must_be_ok(shares_publish(world->net.shares, slot[0], shared->range, &terms), "publish");
+}
+
+static void publish(struct world *world, struct slot **slot)
+{
+	publish_as(world, slot, "first");
+}
+
+static void publish_again(struct world *world, struct slot **slot)
+{
+	publish_as(world, slot, "a name of more than eight bytes");
+}
+
+static void attach(struct world *world, struct slot **slot)
+{
+	struct hp_range range;
+
+	must_be_ok(shares_attach(world->net.shares, slot[1], (const uint8_t *)"first", 5, NULL, 0,
+				 true, &range),
+		   "attach");
+}
+
+static void detach(struct world *world, struct slot **slot)
+{
+	shares_detach(world->net.shares, slot[0], shared->range);
+}
+
+static void with_shareable(struct world *world, struct slot **slot)
+{
+	with_session(world, slot);
+	grant_shared(world, slot);
+}
+
+static void with_published(struct world *world, struct slot **slot)
+{
+	with_shareable(world, slot);
+	publish(world, slot);
+}
+
+static void with_attached(struct world *world, struct slot **slot)
+{
+	with_published(world, slot);
+	attach(world, slot);
+}
+
 /* An idle block is isolated, emptied, made anew and put back. */
 static void recycle(struct world *world, struct slot **slot)
 {
@@ -182,6 +255,13 @@ static const struct operation operations[] = {
 	{"session close", with_many, close_session, false},
 	{"session broken", with_block, break_session, false},
 	{"recycle", with_block, recycle, true},
+	{"shareable grant", with_session, grant_shared, false},
+	{"publish", with_shareable, publish, false},
+	{"publish again", with_published, publish_again, false},
+	{"attach", with_published, attach, false},
+	{"detach beside others", with_attached, detach, false},
+	{"last detach", with_published, detach, false},
+	{"publisher closes", with_attached, close_session, false},
 };
 
 /* --- processes -------------------------------------------------------------------------------- */
@@ -301,6 +381,16 @@ static void judge(const struct operation *operation, unsigned n, const struct fa
 		if (found->slot[i] != before->slot[i] && found->slot[i] != after->slot[i])
 			fail_msg("%s, killed before store %u: session %u is a third",
 				 operation->name, n, i);
+	for (uint32_t i = 1; i <= WORLD_SLOTS; i++)
+		if (found->attached_bytes[i] != before->attached_bytes[i] &&
+		    found->attached_bytes[i] != after->attached_bytes[i])
+			fail_msg("%s, killed before store %u: session %u is attached to a third",
+				 operation->name, n, i);
+	/* Between two names it has none: whoever publishes says it again. */
+	if (*found->share && strcmp(found->share, before->share) &&
+	    strcmp(found->share, after->share))
+		fail_msg("%s, killed before store %u: a share is named %s", operation->name, n,
+			 found->share);
 }
 
 static void expect_quiet(const struct operation *operation, unsigned n)

@@ -313,6 +313,8 @@ static int note(void *userdata, uint32_t slot, const struct hp_range *range,
 
 void world_facts(struct world *world, struct facts *ret)
 {
+	struct share_info share;
+
 	memset(ret, 0, sizeof(*ret));
 	hp_zone_for_each_lease(world_zone(world)->zone, note, ret);
 	for (uint32_t i = 1; i <= WORLD_SLOTS; i++) {
@@ -320,5 +322,8 @@ void world_facts(struct world *world, struct facts *ret)
 
 		ret->slot[i] = slot;
 		ret->owner[i] = slot ? slot->tenant->owner : 0;
+		ret->attached_bytes[i] = slot ? slot->attached_bytes : 0;
 	}
+	if (shares_look(world->net.shares, SHARE_SLOT_FIRST, HP_OWNER_NONE, &share))
+		memcpy(ret->share, share.name, sizeof(ret->share));
 }

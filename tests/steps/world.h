@@ -63,5 +63,7 @@ struct facts {
 	struct fact page[WORLD_PAGES];
 	bool slot[WORLD_SLOTS + 1];
 	uint64_t owner[WORLD_SLOTS + 1]; /* of the slot */
+	uint64_t attached_bytes[WORLD_SLOTS + 1];
+	char share[HP_NAME_MAX + 1]; /* name of the first one, if it is published */
 };
 void world_facts(struct world *world, struct facts *ret);
