@@ -404,6 +404,69 @@ static void reload_ordered(struct admin *admin, struct order *order,
 	order_answer(order, TYPE(RELOADED), &reloaded.base);
 }
 
+/* --- sizes of zones --------------------------------------------------------------------------- */
+
+struct resizing {
+	struct admin *admin;
+	struct order *order;
+};
+
+/* pool_resized_fn; answers from the pool's thread, which is as good as ours. */
+static void on_resized(void *userdata, struct pool_zone *zone, const struct pool_resized *resized)
+{
+	struct resizing *resizing = userdata;
+	Hugepool__V1__Resized message = HUGEPOOL__V1__RESIZED__INIT;
+
+	waits_poke(resizing->admin->net->waits, zone);
+	message.before_blocks = resized->before_blocks;
+	message.after_blocks = resized->after_blocks;
+	message.wanted_blocks = resized->wanted_blocks;
+	message.set_up = resized->set_up;
+	message.reason.data = (uint8_t *)(uintptr_t)resized->reason;
+	message.reason.len = strlen(resized->reason);
+	order_answer(resizing->order, TYPE(RESIZED), &message.base);
+	free(resizing);
+}
+
+static int begin_resize(struct admin *admin, struct order *order, const ProtobufCMessage *message,
+			enum pool_resize_kind kind, char why[TENANT_WHY_MAX])
+{
+	const Hugepool__V1__Resize *request = (const Hugepool__V1__Resize *)message;
+	struct resizing *resizing;
+	struct pool_zone *zone;
+	int rc = find_zone(admin, request->zone, &zone, why);
+
+	if (rc)
+		return rc;
+	resizing = calloc(1, sizeof(*resizing));
+	if (!resizing)
+		return -ENOMEM;
+	*resizing = (struct resizing){admin, order};
+	rc = pool_resize(zone, kind, request->blocks, on_resized, resizing);
+	if (!rc)
+		return 0;
+	free(resizing);
+	if (rc == -EINVAL)
+		snprintf(why, TENANT_WHY_MAX,
+			 "zone %s: %u blocks were asked for, there is room for %u (max-size)",
+			 zone->name, request->blocks, zone->nr_blocks);
+	else if (rc == -EBUSY)
+		snprintf(why, TENANT_WHY_MAX, "another resize is under way");
+	else
+		snprintf(why, TENANT_WHY_MAX, "cannot resize: %s", strerror(-rc));
+	return rc;
+}
+
+static void resize_ordered(struct admin *admin, struct order *order,
+			   const ProtobufCMessage *message, enum pool_resize_kind kind)
+{
+	char why[TENANT_WHY_MAX] = "the daemon is out of memory";
+	int rc = begin_resize(admin, order, message, kind, why);
+
+	if (rc)
+		refuse_order(order, rc, why);
+}
+
 /* --- orders ----------------------------------------------------------------------------------- */
 
 static void do_order(struct admin *admin, struct order *order)
@@ -419,6 +482,12 @@ static void do_order(struct admin *admin, struct order *order)
 		break;
 	case TYPE(TENANT_DELETE):
 		delete_tenant(admin, order, message);
+		break;
+	case TYPE(ADOPT):
+		resize_ordered(admin, order, message, POOL_ADOPT);
+		break;
+	case TYPE(OFFLINE):
+		resize_ordered(admin, order, message, POOL_GIVE_UP);
 		break;
 	case TYPE(RELOAD):
 		reload_ordered(admin, order, message);

@@ -125,8 +125,8 @@ static void on_filled(void *userdata, uint64_t online_bytes, uint64_t configured
 {
 	struct server *server = userdata;
 
-	(void)configured_bytes;
 	server->online_bytes = online_bytes;
+	server->ops.configured_bytes = configured_bytes;
 	server->filled = true;
 	server->something_to_serve = true;
 	wake(server);

@@ -42,6 +42,7 @@ enum {
 	OPT_DEADLINE = 1 << 21,
 	OPT_FORCE = 1 << 22,
 };
+enum { OPT_CONFIG = 1 << 24 };
 #define CLI_AMOUNTS_MAX (2 * HP_ZONES_MAX) /* limits and guarantees of one call */
 #define OPT_QUERY	(OPT_SOCKET | OPT_ADMIN | OPT_JSON)
 
@@ -52,7 +53,8 @@ struct cli_amount {
 };
 
 struct cli {
-	const char *path; /* of the socket */
+	const char *path;   /* of the socket */
+	const char *config; /* of hugepool-setup; NULL: its own */
 	bool admin, json, zero, exclusive;
 	const char *zone; /* NULL: all, or the first */
 	uint64_t page_bytes, alignment, count;
@@ -107,6 +109,8 @@ int verb_tenant(struct cli *cli);
 int verb_tenant_check(struct cli *cli, int given);
 int verb_quota(struct cli *cli);
 int verb_reload(struct cli *cli);
+int verb_resize(struct cli *cli);
+int verb_resize_check(struct cli *cli, int given);
 
 int cli_usage_error(const char *format, ...)
 	__attribute__((format(printf, 1, 2))); /* Return: EXIT_USAGE */

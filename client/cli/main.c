@@ -52,6 +52,8 @@ static const struct verb verbs[] = {
 	 true, verb_tenant, verb_tenant_check},
 	{"quota", "show a tenant's limit and guarantee in a zone, or set them", "TENANT ZONE", 2, 2,
 	 OPT_ADMIN_VERB | OPT_LIMIT | OPT_GUARANTEE, true, verb_quota, NULL},
+	{"resize", "give a zone more memory, or take some away", "ZONE SIZE", 2, 2,
+	 OPT_ADMIN_VERB | OPT_CONFIG, true, verb_resize, verb_resize_check},
 	{"reload", "read the configuration again", NULL, 0, 0, OPT_ADMIN_VERB, true, verb_reload,
 	 NULL},
 	{"revoke", "have memory given back, or take it", NULL, 0, 0,
@@ -77,6 +79,7 @@ static const struct {
 	{OPT_ZERO, "zero", NULL, "filled with zeros"},
 	{OPT_EXCLUSIVE, "exclusive", NULL, "in pageblocks that hold nothing else"},
 	{OPT_WAIT, "wait", "TIME", "for room, as long as this: 500ms, 30s, 5min, 2h"},
+	{OPT_CONFIG, "config", "PATH", "that hugepool-setup is to read, if not the usual one"},
 	{OPT_LIMIT, "limit", "[ZONE=]N", "never more: blocks, or a size that is whole blocks"},
 	{OPT_GUARANTEE, "guarantee", "[ZONE=]N", "always obtainable: likewise"},
 	{OPT_USER, "user", "USER", "who may use the tenant's socket; otherwise you"},
@@ -159,6 +162,9 @@ static int take_option(struct cli *cli, int bit, const char *value)
 		return 0;
 	case OPT_ZONE:
 		cli->zone = value;
+		return 0;
+	case OPT_CONFIG:
+		cli->config = value;
 		return 0;
 	case OPT_PAGE_SIZE:
 		return take_size("--page-size", value, &cli->page_bytes);

@@ -59,12 +59,16 @@ static void print_zone(const struct cli *cli, const Hugepool__V1__Zone *zone)
 	printf("%-12s %4s %8s %8s %10s %10s %10s %10s %10s %10s\n", cli_text(name, zone->name),
 	       cli_node(node, zone->node), cli_size(sizes[0], zone->page_size),
 	       cli_size(sizes[1], zone->block_size),
-	       cli_size(sizes[2], zone->pages * zone->page_size),
+	       cli_size(sizes[2], (zone->pages - zone->offline) * zone->page_size),
 	       cli_size(sizes[3], zone->clean * zone->page_size),
 	       cli_size(sizes[4], zone->leased * zone->page_size),
 	       own_size(cli, sizes[5], zone->leasable * zone->page_size),
 	       own_size(cli, sizes[6], zone->largest * zone->page_size),
 	       own_size(cli, sizes[7], zone->limit_blocks * zone->block_size));
+	if (zone->backing == HUGEPOOL__V1__BACKING__BACKING_MEMFD)
+		printf("%-12s MEMFD: NOTHING IS GUARANTEED, AND LEASES END WITH THE DAEMON\n", "");
+	if (zone->backing == HUGEPOOL__V1__BACKING__BACKING_SHMEM)
+		printf("%-12s ordinary memory, for development\n", "");
 	if (zone->held.len)
 		printf("%-12s recycling is held: %s\n", "", cli_text(name, zone->held));
 }

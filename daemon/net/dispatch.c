@@ -42,8 +42,8 @@ static const struct request requests[] = {
 	[TYPE(QUOTA)] = {SOCKET_ADMIN, request_quota},
 	[TYPE(TENANT_CREATE)] = {SOCKET_ADMIN, request_tenant_create},
 	[TYPE(TENANT_DELETE)] = {SOCKET_ADMIN, request_tenant_delete},
-	[TYPE(ADOPT)] = {SOCKET_ADMIN, NULL},
-	[TYPE(OFFLINE)] = {SOCKET_ADMIN, NULL},
+	[TYPE(ADOPT)] = {SOCKET_ADMIN, request_adopt},
+	[TYPE(OFFLINE)] = {SOCKET_ADMIN, request_offline},
 	[TYPE(RELOAD)] = {SOCKET_ADMIN, request_reload},
 };
 

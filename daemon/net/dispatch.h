@@ -37,6 +37,8 @@ void request_cancel(struct session *session, uint16_t tag, const ProtobufCMessag
 void request_quota(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_tenant_create(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_tenant_delete(struct session *session, uint16_t tag, const ProtobufCMessage *message);
+void request_adopt(struct session *session, uint16_t tag, const ProtobufCMessage *message);
+void request_offline(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 void request_reload(struct session *session, uint16_t tag, const ProtobufCMessage *message);
 
 /* revoke.c */

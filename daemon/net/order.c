@@ -249,6 +249,16 @@ void request_tenant_delete(struct session *session, uint16_t tag, const Protobuf
 	queue(session, tag, TYPE(TENANT_DELETE), message);
 }
 
+void request_adopt(struct session *session, uint16_t tag, const ProtobufCMessage *message)
+{
+	queue(session, tag, TYPE(ADOPT), message);
+}
+
+void request_offline(struct session *session, uint16_t tag, const ProtobufCMessage *message)
+{
+	queue(session, tag, TYPE(OFFLINE), message);
+}
+
 void request_reload(struct session *session, uint16_t tag, const ProtobufCMessage *message)
 {
 	queue(session, tag, TYPE(RELOAD), message);

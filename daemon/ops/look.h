@@ -19,9 +19,9 @@ struct ops {
 	const struct net *net;
 	struct worker *const *workers;
 	size_t nr_workers;
-	uint64_t started_ms; /* CLOCK_MONOTONIC */
-	uint64_t configured_bytes;
-	_Atomic bool ready; /* the configured size is there */
+	uint64_t started_ms;		   /* CLOCK_MONOTONIC */
+	_Atomic uint64_t configured_bytes; /* zones may be resized */
+	_Atomic bool ready;		   /* the configured size is there */
 };
 
 /* The functions of this module over ops, which is borrowed. */

@@ -165,22 +165,6 @@ static void test_unknown_types(void **state)
 	peer_free(peer);
 }
 
-static void test_not_served(void **state)
-{
-	static const uint8_t types[] = {TYPE(ADOPT), TYPE(OFFLINE)};
-	struct fixture *f = *state;
-	struct peer *peer = f->admin;
-
-	for (size_t i = 0; i < sizeof(types); i++) {
-		const Hugepool__V1__Error *error =
-			peer_refused(peer, types[i], NULL, CODE(NOT_SUPPORTED));
-		const char *name = hp_message_type_name(types[i]);
-
-		assert_non_null(
-			memmem(error->message.data, error->message.len, name, strlen(name)));
-	}
-}
-
 static void test_malformed_payload_is_answered(void **state)
 {
 	struct fixture *f = *state;
@@ -502,7 +486,6 @@ int main(void)
 		TEST(hello_refused_may_be_said_again),
 		TEST(no_hello_in_time),
 		TEST(unknown_types),
-		TEST(not_served),
 		TEST(malformed_payload_is_answered),
 		TEST(amplifying_payload_is_answered),
 		TEST(broken_framing_ends_the_session),
