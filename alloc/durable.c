@@ -10,6 +10,12 @@
 #include "alloc/durable.h"
 
 #if defined(__x86_64__) && !defined(HP_DURABLE_HOOK) && !defined(__SANITIZE_THREAD__)
+#define VECTORS 1
+#else
+#define VECTORS 0
+#endif
+
+#if VECTORS
 
 /* The loops for vectors of so many bytes, compiled for a processor that has them. */
 #define VECTOR_LOOPS(name, bytes, isa)                                                        \
@@ -49,44 +55,41 @@
 
 VECTOR_LOOPS(sse2, 16, "sse2")
 VECTOR_LOOPS(avx2, 32, "avx2")
+#endif
 
-#define STEP 8u /* words of one round, at most */
+/* How many of n words are for the vectors: whole rounds of them. */
+static uint32_t whole_rounds(uint32_t n)
+{
+	return VECTORS ? n & ~7u : 0;
+}
 
 static uint64_t vectors_differ(const hp_word_t *words, uint32_t n, uint64_t want)
 {
+#if VECTORS
 	return __builtin_cpu_supports("avx2") ? avx2_differ(words, n, want)
 					      : sse2_differ(words, n, want);
+#else
+	(void)words, (void)n, (void)want;
+	return 0;
+#endif
 }
 
 static void vectors_keep(hp_word_t *words, uint32_t n, uint64_t mask)
 {
 	__atomic_thread_fence(__ATOMIC_RELEASE);
+#if VECTORS
 	if (__builtin_cpu_supports("avx2"))
 		avx2_keep(words, n, mask);
 	else
 		sse2_keep(words, n, mask);
-}
-
 #else
-
-#define STEP UINT32_MAX
-
-static uint64_t vectors_differ(const hp_word_t *words, uint32_t n, uint64_t want)
-{
-	(void)words, (void)n, (void)want;
-	return 0;
-}
-
-static void vectors_keep(hp_word_t *words, uint32_t n, uint64_t mask)
-{
 	(void)words, (void)n, (void)mask;
-}
-
 #endif
+}
 
 bool hp_durable_all(const hp_word_t *words, uint32_t n, uint64_t want, uint64_t mask)
 {
-	uint32_t whole = n / STEP * STEP;
+	uint32_t whole = whole_rounds(n);
 	uint64_t differ = whole ? vectors_differ(words, whole, want) : 0;
 
 	for (uint32_t i = whole; i < n; i++)
@@ -96,7 +99,7 @@ bool hp_durable_all(const hp_word_t *words, uint32_t n, uint64_t want, uint64_t 
 
 void hp_durable_keep(hp_word_t *words, uint32_t n, uint64_t mask)
 {
-	uint32_t whole = n / STEP * STEP;
+	uint32_t whole = whole_rounds(n);
 
 	if (whole)
 		vectors_keep(words, whole, mask);
