@@ -119,6 +119,14 @@ void free_finish(struct hugepool *pool, const struct hugepool_range *ranges, siz
 	request_release_flush(pool, &release);
 }
 
+/* Was it taken, and does the daemon know nothing of it any more? Then there is nobody to be told. */
+static bool is_over(struct hugepool *pool, const struct hugepool_range *range)
+{
+	const struct held_range *held = find_held(pool, range);
+
+	return held && held->revoked && held->lost && !held->leaving;
+}
+
 static int free_locked(struct hugepool *pool, const struct hugepool_range *ranges, size_t n)
 {
 	uint64_t words[HP_RANGES_MAX * HP_WIRE_RANGE_WORDS];
@@ -128,6 +136,10 @@ static int free_locked(struct hugepool *pool, const struct hugepool_range *range
 	if (n < 1 || n > HP_RANGES_MAX)
 		return handle_fail(pool, -EINVAL, "%zu ranges to free, 1 to %d can be", n,
 				   HP_RANGES_MAX);
+	if (n == 1 && is_over(pool, ranges)) {
+		free_finish(pool, ranges, 1);
+		return 0;
+	}
 	r = free_begin(pool, ranges, n, words);
 	if (r < 0)
 		return r;

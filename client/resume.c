@@ -165,6 +165,8 @@ static void lose(struct hugepool *pool, const struct hp_wire_range *wire)
 			continue;
 		held->lost = true;
 		window_drain_caches(handle_window(pool, held->zone));
+		if (held->revoked)
+			continue; /* that is known */
 		event_log(pool, LOG_ERR, "a range of %u pages did not outlive the break",
 			  held->pages);
 	}

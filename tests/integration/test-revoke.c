@@ -283,6 +283,28 @@ static void test_taken_and_heard(void **state)
 	assert_int_equal(client_give(f->client, 1), 0);
 }
 
+/* A break of the connection acknowledges: the daemon forgets, and the program need not care. */
+static void test_taken_and_broken(void **state)
+{
+	struct fixture *f = *state;
+	char text[2048];
+
+	take(f, 1, "small", 3);
+	take(f, 2, "small", BLOCK_PAGES);
+	assert_int_equal(client_run(f->client, 0, listen_to_all, ""), 0);
+	client_begin_run(f->client, 1, dispatch_until, "revoked");
+	assert_int_equal(say_revoke(f, "--zone small --lease 0 --deadline 0 --force", text), 0);
+	assert_int_equal(client_end_run(f->client), 0);
+	client_break(f->client);
+	take(f, 3, "one", 1);
+	assert_int_equal(client_run(f->client, 1, is_ordinary, ""), 0);
+	assert_true(client_is_filled(f->client, 2, 2));
+	assert_int_equal(client_give(f->client, 1), 0);
+	assert_int_equal(client_give(f->client, 1), -EINVAL);
+	assert_int_equal(client_give(f->client, 2), 0);
+	assert_int_equal(client_give(f->client, 3), 0);
+}
+
 /* Nothing comes where a range that was taken has not been freed; then all is as before. */
 static void test_in_its_place(void **state)
 {
@@ -353,8 +375,13 @@ int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(test_asked),	    TEST(test_asked_in_vain), TEST(test_taken),
-		TEST(test_taken_and_heard), TEST(test_in_its_place),  TEST(test_part_of_a_range),
+		TEST(test_asked),
+		TEST(test_asked_in_vain),
+		TEST(test_taken),
+		TEST(test_taken_and_heard),
+		TEST(test_taken_and_broken),
+		TEST(test_in_its_place),
+		TEST(test_part_of_a_range),
 		TEST(test_usage),
 	};
 
