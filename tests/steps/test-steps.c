@@ -260,7 +260,7 @@ static const struct operation operations[] = {
 	{"publish again", with_published, publish_again, false},
 	{"attach", with_published, attach, false},
 	{"detach beside others", with_attached, detach, false},
-	{"last detach", with_published, detach, false},
+	{"last detach", with_published, detach, true},
 	{"publisher closes", with_attached, close_session, false},
 };
 
