@@ -28,6 +28,7 @@
 #define LIMIT_PAGES  (LIMIT_BLOCKS * BLOCK_PAGES)
 #define PAGES	     64
 #define LONG_MS	     60000
+#define NR_MANY	     100 /* more than may wait */
 
 static const char *executable;
 
@@ -215,19 +216,19 @@ static void test_many(void **state)
 {
 	struct fixture *f = *state;
 	struct hugepool_range all = take(f->other, LIMIT_PAGES);
-	struct answer answers[200] = {{0}};
+	struct answer answers[NR_MANY] = {{0}};
 	bool given = false;
 	int over = 0;
 
-	for (int i = 0; i < 200; i++)
+	for (int i = 0; i < NR_MANY; i++)
 		assert_true(ask(f->pool, 1, LONG_MS, &answers[i]) > 0);
 	wait_for_waiting(f, HP_WAITS_PER_SESSION_MAX - 1);
-	while (over < 200) {
+	while (over < NR_MANY) {
 		if (!given)
 			assert_int_equal(hugepool_free(f->other, &all), 0);
 		given = true;
 		assert_true(hugepool_dispatch(f->pool, LONG_MS) > 0);
-		for (int i = 0; i < 200; i++)
+		for (int i = 0; i < NR_MANY; i++)
 			if (answers[i].nr == 1) {
 				assert_int_equal(answers[i].result, 0);
 				answers[i].nr = 2;
@@ -304,7 +305,7 @@ static void *churn(void *userdata)
 	options.high = 4;
 	if (hugepool_cache_new(&cache, userdata, &options))
 		failed = true;
-	for (uint64_t i = 0; i < 2000 && !failed; i++) {
+	for (uint64_t i = 0; i < 1000 && !failed; i++) {
 		volatile uint64_t *word;
 
 		if (hugepool_cache_alloc(cache, &range)) {
