@@ -862,7 +862,6 @@ static void test_killed_shrink(void **state)
 	(void)state;
 	kill_resize("shrink", "24M", "shrink", "24M", 3);
 	kill_resize("shrink", "24M", "grow", "32M", 4);
-	kill_resize("shrink", "24M", "up", NULL, 4);
 	kill_resize("shrink", "24M", NULL, NULL, 0);
 }
 
