@@ -69,23 +69,64 @@ static int print_json(const struct cli *cli, const struct hugepool_range *ranges
 	return cli_print_json(json_pack("{s:o}", "ranges", array)) ? -EIO : 0;
 }
 
-/* Until a signal comes or the daemon goes. Return: 0 or -errno. */
+static void on_resumed(void *userdata)
+{
+	(void)userdata;
+	(void)fprintf(stderr, "hugepoolctl: the daemon was away and is back; everything is held\n");
+}
+
+static void on_revoked(void *userdata, const struct hugepool_range *range)
+{
+	char size[CLI_SIZE_MAX];
+
+	(void)userdata;
+	(void)fprintf(stderr, "hugepoolctl: the operator has taken %s at %p\n",
+		      cli_size(size, range->bytes), range->address);
+}
+
+static void on_wanted(void *userdata, const struct hugepool_range *range, uint64_t deadline_ms,
+		      int force)
+{
+	char size[CLI_SIZE_MAX];
+
+	(void)userdata;
+	(void)fprintf(stderr,
+		      "hugepoolctl: the operator wants %s at %p back within %" PRIu64
+		      " ms%s: interrupt to give it back\n",
+		      cli_size(size, range->bytes), range->address, deadline_ms,
+		      force ? ", or takes it" : "");
+}
+
+/*
+ * Until a signal comes or the daemon goes for good: one that comes back knows what is held.
+ * Return: 0 or -errno.
+ */
 static int hold(struct cli *cli, int signals)
 {
-	struct pollfd p[] = {
-		{.fd = signals, .events = POLLIN},
-		{.fd = cli->pool->connection.socket, .events = POLLRDHUP},
-	};
+	struct hugepool_callbacks callbacks = HUGEPOOL_CALLBACKS_INIT;
+	struct pollfd p[] = {{.fd = signals, .events = POLLIN}, {.events = POLLIN}};
+	int r;
 
-	while (poll(p, 2, -1) < 0)
-		if (errno != EINTR)
-			return -errno;
-	if (p[0].revents)
-		return 0;
+	callbacks.resumed = on_resumed;
+	callbacks.revoked = on_revoked;
+	callbacks.wanted = on_wanted;
+	r = hugepool_set_callbacks(cli->pool, &callbacks);
+	if (r < 0)
+		return r;
+	p[1].fd = r = hugepool_get_fd(cli->pool);
+	while (r >= 0) {
+		r = poll(p, 2, -1) < 0 && errno != EINTR ? -errno : 0;
+		if (r == 0 && p[0].revents)
+			return 0;
+		if (r == 0)
+			r = hugepool_dispatch(cli->pool, 0);
+		if (r == -EINTR)
+			r = 0;
+	}
 	(void)snprintf(cli->error.message, sizeof(cli->error.message),
 		       "the daemon has ended, and the memory with it");
-	cli->error.error = ECONNRESET;
-	return -ECONNRESET;
+	cli->error.error = -r;
+	return r;
 }
 
 static void say_what_is_waited_for(const struct cli *cli)
