@@ -15,6 +15,7 @@
 #include "daemon/net/dispatch.h"
 #include "daemon/net/reply.h"
 #include "daemon/net/share.h"
+#include "daemon/tenancy/clock.h"
 
 #define CODE(name) HUGEPOOL__V1__CODE__CODE_##name
 
@@ -24,6 +25,7 @@ struct parked {
 	uint16_t tag;
 	struct waiter waiter;
 	struct event deadline;
+	uint64_t until_ms;	  /* not before: clock_now_ms() */
 	bool adopted;		  /* what it was granted is the session's */
 	struct hp_grant grants[]; /* waiter.n */
 };
@@ -85,9 +87,18 @@ static void on_deadline(evutil_socket_t fd, short what, void *userdata)
 	struct parked *parked = userdata;
 	struct session *session = parked->session;
 	struct turn *turn = &session->worker->turn;
+	struct timeval left = {0};
+	uint64_t now = clock_now_ms();
 
 	(void)fd;
 	(void)what;
+	/* The loop counts from when it woke up, which may have been a good while before. */
+	if (now < parked->until_ms) {
+		left.tv_sec = (time_t)((parked->until_ms - now) / 1000);
+		left.tv_usec = (suseconds_t)((parked->until_ms - now) % 1000) * 1000;
+		if (evtimer_add(&parked->deadline, &left) == 0)
+			return;
+	}
 	turn_begin(turn);
 	if (waits_cancel(session->worker->net->waits, &parked->waiter))
 		deliver(parked);
@@ -148,6 +159,8 @@ void park(struct session *session, uint16_t tag, struct pool_zone *zone,
 		return;
 	}
 	parked = new_parked(session, tag, n);
+	if (parked)
+		parked->until_ms = clock_now_ms() + deadline_ms;
 	if (!parked || evtimer_add(&parked->deadline, &tv)) {
 		if (parked)
 			end(parked);
