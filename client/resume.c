@@ -280,9 +280,16 @@ static bool zones_fit(const struct hugepool *pool, const Hugepool__V1__Welcome *
 	return true;
 }
 
-static bool holds_nothing(const struct hugepool *pool)
+/* What is being given back at this moment does not count. */
+static bool keeps_nothing(const struct hugepool *pool)
 {
-	return pool->ranges.nr == 0;
+	for (size_t i = 0; i < pool->ranges.capacity; i++) {
+		const struct held_range *held = &pool->ranges.slots[i];
+
+		if (held->pages && !held->leaving && held->cut_pages < held->pages)
+			return false;
+	}
+	return true;
 }
 
 /* Of blocks that were being let go of nobody will hear any more: they are not known. */
@@ -298,6 +305,19 @@ static void drop_leaving(struct hugepool *pool)
 			if (block->ranges == 0)
 				(void)window_drop_block(&pool->windows[w], i);
 		}
+}
+
+/*
+ * A new session does not know what is mapped, and one block that it does not know would spoil a whole
+ * RELEASE_BLOCK.
+ */
+static void drop_idle(struct hugepool *pool)
+{
+	for (size_t w = 0; w < pool->nr_windows; w++)
+		for (uint32_t i = 0; i < pool->windows[w].nr_blocks; i++)
+			if (pool->windows[w].blocks[i].state == BLOCK_MAPPED &&
+			    pool->windows[w].blocks[i].ranges == 0)
+				(void)window_drop_block(&pool->windows[w], i);
 }
 
 /* Return: 0; -ESTALE: never more; other -errno: perhaps later. */
@@ -323,9 +343,10 @@ static int attempt(struct hugepool *pool)
 	drop_leaving(pool);
 	r = tell_list(pool);
 	/* A session that holds nothing is not kept: a new one is as good. */
-	if (r == -ESTALE && holds_nothing(pool)) {
+	if (r == -ESTALE && keeps_nothing(pool)) {
 		memcpy(resume->token, fresh.token, sizeof(resume->token));
 		resume->token_bytes = fresh.token_bytes;
+		drop_idle(pool);
 		r = 0;
 	}
 	if (r == 0) {
