@@ -105,8 +105,11 @@ static void take_in(struct pool_block *block, int fd)
 static int is_wanted(const struct reception *reception, const struct bound_zone *zone,
 		     uint32_t index)
 {
-	bool ours = zone->blocks[index].stage != STAGE_ABSENT;
+	bool ours;
 
+	pthread_mutex_lock(&zone->pool->lock);
+	ours = zone->blocks[index].stage != STAGE_ABSENT;
+	pthread_mutex_unlock(&zone->pool->lock);
 	if (!reception->zone)
 		return ours ? -EPROTO : 1;
 	return zone == reception->zone && !ours && reception->room;
