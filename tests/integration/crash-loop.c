@@ -20,7 +20,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -599,6 +601,24 @@ static void kill_client(struct loop *loop, unsigned number)
 	loop->clients[number] = start_client(number, loop->life[number]);
 }
 
+/* Sanitized, it takes longer to start than it is let live: its time runs from when it serves. */
+static void wait_until_served(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+	memcpy(address.sun_path, socket_path, sizeof(socket_path));
+	for (uint64_t until = now_ms() + 5000; now_ms() < until; sleep_ms(5)) {
+		int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		int r = connect(fd, (struct sockaddr *)&address, sizeof(address));
+
+		close(fd);
+		if (r == 0)
+			return;
+	}
+#endif
+}
+
 static void run_loop(struct loop *loop)
 {
 	for (unsigned i = 0; i < CLIENTS; i++) {
@@ -610,6 +630,7 @@ static void run_loop(struct loop *loop)
 		/* 50 to 500 ms, more often short */
 		uint64_t ms = 50 + dice(&loop->dice, 450) * dice(&loop->dice, 450) / 450;
 
+		wait_until_served();
 		sleep_ms(ms);
 		kill_daemon(loop);
 		if (dice(&loop->dice, 8) == 0 && loop->lives < LIVES_MAX - 1)
