@@ -111,9 +111,10 @@ static void test_one_page_in_every_block(void **state)
 
 /* --- many under load -------------------------------------------------------------------------- */
 
-#define NR_LOADS 16
-#define UID_LOAD 60000 /* and those behind it */
-#define LOAD_MS	 1500
+#define NR_LOADS	16
+#define UID_LOAD	60000 /* and those behind it */
+#define LOAD_ALARM_SECS 110   /* its parent is gone, or stuck */
+#define LOAD_MS		1500
 
 struct load {
 	_Atomic bool stop;
@@ -130,7 +131,7 @@ static _Noreturn void run_load(const char *socket, uid_t uid, struct load *load,
 	unsigned short dice[3] = {(unsigned short)me, 1, 2};
 	size_t n = 0;
 
-	alarm(60);
+	alarm(LOAD_ALARM_SECS);
 	if (setresgid(uid, uid, uid) || setresuid(uid, uid, uid))
 		_exit(2);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -265,16 +266,20 @@ static void start_loads(struct many *f, struct load *load, pid_t pids[NR_LOADS])
 
 static void end_loads(struct load *load, const pid_t pids[NR_LOADS])
 {
+	unsigned taking = 0;
 	int status;
 
 	load->stop = true;
 	for (unsigned i = 0; i < NR_LOADS; i++) {
 		assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-		if (status || !load->taken[i])
+		if (status)
 			fail_msg("load %u: status %#x, %llu taken, %llu refused", i, status,
 				 (unsigned long long)load->taken[i],
 				 (unsigned long long)load->refused[i]);
+		taking += load->taken[i] > 0;
 	}
+	/* nobody waits, and there is not enough for all: one may be out of luck all the time */
+	assert_true(taking > NR_LOADS / 2);
 }
 
 static uint64_t now_ms(void)
