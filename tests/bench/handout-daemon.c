@@ -103,7 +103,7 @@ static uint64_t available_bytes(void)
 
 static _Noreturn void skip(const char *why)
 {
-	fprintf(stderr, "bench-handout: skipped: %s\n", why);
+	fprintf(stderr, "%s: skipped: %s\n", program_invocation_short_name, why);
 	exit(EXIT_SKIPPED);
 }
 
@@ -167,7 +167,7 @@ static _Noreturn void keep(int order, int report)
 		become_daemon();
 	good = say.daemon >= 0 && write(report, &say, sizeof(say)) == sizeof(say);
 	while (good && read(order, &byte, 1) == 1) {
-		added += add_hugepages(wanted);
+		added += wanted ? add_hugepages(wanted) : 0;
 		say.pages_missing = (int)(wanted - added);
 		good = write(report, &say, sizeof(say)) == sizeof(say);
 	}
@@ -212,9 +212,26 @@ static void start_keeper(void)
 
 /* --- the daemon ------------------------------------------------------------------------------- */
 
-static void write_config(void)
+static void write_zone(FILE *file)
 {
 	const uint64_t zone = stage.shape.zone_bytes >> 20, block = stage.shape.block_bytes >> 20;
+
+	fprintf(file, "[zone bench]\nblock-size = %" PRIu64 "M\nsize = %" PRIu64 "M\n", block,
+		zone);
+	/* All is wanted clean: what is given back is taken back and zeroed at once. */
+	if (stage.shape.shmem_page)
+		fprintf(file, "page-size = %" PRIu64 "\nbacking = shmem\nclean-low = 0\n",
+			stage.shape.shmem_page);
+	else
+		fprintf(file,
+			"page-size = 2M\nclean-low = %" PRIu64 "\nclean-high = %" PRIu64
+			"\ngrow-nr-hugepages = yes\n",
+			zone / block, zone / block);
+	fprintf(file, "[default]\nlimit.bench = %" PRIu64 "M\n", zone);
+}
+
+static void write_config(void)
+{
 	char path[PATH_BYTES + 16];
 	FILE *file;
 
@@ -222,15 +239,12 @@ static void write_config(void)
 	file = fopen(path, "wxe");
 	if (!file)
 		bench_die("%s: %s", path, strerror(errno));
-	/* All is wanted clean: what is given back is taken back and zeroed at once. */
 	fprintf(file,
 		"[daemon]\nsocket = %s\nsocket-mode = 0666\nadmin-socket = %s/admin\n"
-		"setup-socket = %s/setup\nnamespace = %s/ns\nidle-delay = 10ms\n"
-		"[zone bench]\npage-size = 2M\nblock-size = %" PRIu64 "M\nsize = %" PRIu64 "M\n"
-		"clean-low = %" PRIu64 "\nclean-high = %" PRIu64 "\ngrow-nr-hugepages = yes\n"
-		"[default]\nlimit.bench = %" PRIu64 "M\n",
-		stage.socket, stage.directory, stage.directory, stage.directory, block, zone,
-		zone / block, zone / block, zone);
+		"setup-socket = %s/setup\nnamespace = %s/ns\nidle-delay = 10ms\nworkers = %u\n",
+		stage.socket, stage.directory, stage.directory, stage.directory,
+		stage.shape.workers ? stage.shape.workers : 1);
+	write_zone(file);
 	if (fclose(file) != 0)
 		bench_die("%s: %s", path, strerror(errno));
 }
@@ -260,7 +274,7 @@ static bool is_clean(void)
 	(void)pclose(answer); /* fails as long as the daemon does not listen yet */
 	zone = json_array_get(json_object_get(root, "zones"), 0);
 	clean = (uint64_t)json_integer_value(json_object_get(zone, "clean")) ==
-		stage.shape.zone_bytes / HUGE_BYTES;
+		stage.shape.zone_bytes / (stage.shape.shmem_page ?: HUGE_BYTES);
 	json_decref(root);
 	return clean;
 }
@@ -289,9 +303,8 @@ static bool has_memory(const char *name, const struct stage_shape *shape)
 	if (available >= wanted)
 		return true;
 	fprintf(stderr,
-		"bench-handout: left out: %s needs %" PRIu64 " MiB of memory, %" PRIu64
-		" MiB are available\n",
-		name, wanted >> 20, available >> 20);
+		"%s: left out: %s needs %" PRIu64 " MiB of memory, %" PRIu64 " MiB are available\n",
+		program_invocation_short_name, name, wanted >> 20, available >> 20);
 	return false;
 }
 
@@ -319,12 +332,13 @@ static void start_daemon(void)
 
 bool stage_begin(const char *name, const struct stage_shape *shape)
 {
+	const bool ordinary = shape->shmem_page && !shape->baseline_bytes;
 	static bool registered;
 	struct report report;
 
-	if (geteuid() != 0)
+	if (!ordinary && geteuid() != 0)
 		skip("only root can have the machine's huge pages");
-	if (access(NR_HUGEPAGES, W_OK) < 0)
+	if (!ordinary && access(NR_HUGEPAGES, W_OK) < 0)
 		skip("this machine has no huge pages of 2 MiB");
 	if (!has_memory(name, shape))
 		return false;
@@ -345,8 +359,8 @@ bool stage_begin(const char *name, const struct stage_shape *shape)
 	report = hear();
 	if (report.pages_missing == 0)
 		return true;
-	fprintf(stderr, "bench-handout: left out: %s: the kernel has %d huge pages too few\n", name,
-		report.pages_missing);
+	fprintf(stderr, "%s: left out: %s: the kernel has %d huge pages too few\n",
+		program_invocation_short_name, name, report.pages_missing);
 	stage_end();
 	return false;
 }
@@ -361,7 +375,8 @@ void stage_end(void)
 	close(stage.order);
 	stage.keeper = 0;
 	if (waitpid(keeper, &status, 0) != keeper || !WIFEXITED(status) || WEXITSTATUS(status)) {
-		fputs("bench-handout: the daemon or its huge pages did not end in order\n", stderr);
+		fprintf(stderr, "%s: the daemon or its huge pages did not end in order\n",
+			program_invocation_short_name);
 		fflush(NULL);
 		_exit(1); /* which is right within exit(), too */
 	}
@@ -403,25 +418,28 @@ int stage_first_cpu(void)
 	bench_die("no processor");
 }
 
-void stage_place(int cpu)
+static cpu_set_t set_of(int cpu)
 {
-	char path[64];
-	struct dirent *entry;
 	cpu_set_t set;
-	DIR *tasks;
 
 	if (CPU_COUNT(&everywhere) == 0 &&
 	    sched_getaffinity(0, sizeof(everywhere), &everywhere) < 0)
 		bench_die("sched_getaffinity: %s", strerror(errno));
-	set = everywhere;
-	if (cpu != ANYWHERE) {
-		CPU_ZERO(&set);
-		CPU_SET(cpu, &set);
-	}
-	place(0, &set);
-	if (!stage.daemon)
-		return;
-	snprintf(path, sizeof(path), "/proc/%d/task", stage.daemon);
+	if (cpu == ANYWHERE)
+		return everywhere;
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	return set;
+}
+
+void stage_place_process(pid_t process, int cpu)
+{
+	const cpu_set_t set = set_of(cpu);
+	char path[64];
+	struct dirent *entry;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", process);
 	tasks = opendir(path);
 	if (!tasks)
 		bench_die("%s: %s", path, strerror(errno));
@@ -429,4 +447,13 @@ void stage_place(int cpu)
 		if (*entry->d_name != '.')
 			place((pid_t)strtol(entry->d_name, NULL, 10), &set);
 	closedir(tasks);
+}
+
+void stage_place(int cpu)
+{
+	const cpu_set_t set = set_of(cpu);
+
+	place(0, &set);
+	if (stage.daemon)
+		stage_place_process(stage.daemon, cpu);
 }

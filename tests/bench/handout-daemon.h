@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a case of bench-handout uses of the machine: a hugepoold of its own with one zone, and huge
- * pages beside the zone for the baselines. One at a time.
+ * What a case of bench-handout or bench-rpc uses of the machine: a hugepoold of its own with one zone,
+ * and huge pages beside the zone for the baselines. One at a time.
  */
 #pragma once
 
@@ -16,6 +16,8 @@ struct stage_shape {
 	uint64_t zone_bytes;	 /* 0: no daemon */
 	uint64_t block_bytes;	 /* of a pageblock */
 	uint64_t baseline_bytes; /* huge pages that are free for mmap() */
+	uint64_t shmem_page; /* not 0: no huge pages but ordinary memory, in pages of this size */
+	unsigned workers;    /* of the daemon; 0: one */
 };
 
 /*
@@ -40,6 +42,9 @@ void stage_place(int cpu);
 
 /* The first processor that this program may use. */
 int stage_first_cpu(void);
+
+/* The same for all threads of another process alone. */
+void stage_place_process(pid_t process, int cpu);
 
 /* Waits until no page of the zone is anybody's, and all are zeroed. */
 void stage_wait_clean(void);

@@ -35,11 +35,16 @@ void handout_measure(struct bench *bench, struct handout_subject *subjects, size
 		subjects[i].value = bench_median(subjects[i].rounds, rounds);
 }
 
-static int order_of(uint64_t bytes)
+static uint64_t page_of(const struct stage_shape *shape)
+{
+	return shape->shmem_page ?: HUGE_BYTES;
+}
+
+static int order_of(const struct stage_shape *shape)
 {
 	int order = 0;
 
-	while (HUGE_BYTES << order < bytes)
+	while (page_of(shape) << order < shape->block_bytes)
 		order++;
 	return order;
 }
@@ -48,18 +53,19 @@ void handout_report(struct bench *bench, const char *name, const char *unit,
 		    const struct stage_shape *shape, const struct handout_subject *subject,
 		    const struct handout_subject *baseline, const struct bench_quality *quality)
 {
-	bench_report(bench, &(struct bench_row){
-				    .name = name,
-				    .variant = subject->variant,
-				    .pages = shape ? (uint32_t)(shape->zone_bytes / HUGE_BYTES) : 0,
-				    .block_order = shape ? order_of(shape->block_bytes) : 0,
-				    .unit = unit,
-				    .value = subject->value,
-				    .baseline = baseline ? baseline->variant : NULL,
-				    .baseline_value = baseline ? baseline->value : 0,
-				    .kind = BENCH_COST,
-				    .quality = quality,
-			    });
+	bench_report(bench,
+		     &(struct bench_row){
+			     .name = name,
+			     .variant = subject->variant,
+			     .pages = shape ? (uint32_t)(shape->zone_bytes / page_of(shape)) : 0,
+			     .block_order = shape ? order_of(shape) : 0,
+			     .unit = unit,
+			     .value = subject->value,
+			     .baseline = baseline ? baseline->variant : NULL,
+			     .baseline_value = baseline ? baseline->value : 0,
+			     .kind = BENCH_COST,
+			     .quality = quality,
+		     });
 }
 
 void *handout_mmap(uint64_t bytes)

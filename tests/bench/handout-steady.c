@@ -167,7 +167,9 @@ static double round_mmap(const void *context, int cpu)
 
 void case_steady(struct bench *bench)
 {
-	const struct stage_shape shape = {CYCLE_BYTES, RANGE_BYTES, RANGE_BYTES};
+	const struct stage_shape shape = {.zone_bytes = CYCLE_BYTES,
+					  .block_bytes = RANGE_BYTES,
+					  .baseline_bytes = RANGE_BYTES};
 	struct handout_subject subjects[] = {
 		{.variant = "product", .round = round_product, .cpu = ANYWHERE},
 		{.variant = "mmap", .round = round_mmap, .cpu = ANYWHERE},

@@ -280,7 +280,9 @@ void case_handout_2M(struct bench *bench)
 {
 	compare_with_mmap(bench, "handout-2M",
 			  &(struct handout){
-				  .shape = {256 * MIB, 256 * MIB, 2 * MIB},
+				  .shape = {.zone_bytes = 256 * MIB,
+					    .block_bytes = 256 * MIB,
+					    .baseline_bytes = 2 * MIB},
 				  .bytes = 2 * MIB,
 				  .count = 1,
 				  .baseline_samples = 21,
@@ -291,7 +293,9 @@ void case_handout_64M(struct bench *bench)
 {
 	compare_with_mmap(bench, "handout-64M",
 			  &(struct handout){
-				  .shape = {512 * MIB, 512 * MIB, 64 * MIB},
+				  .shape = {.zone_bytes = 512 * MIB,
+					    .block_bytes = 512 * MIB,
+					    .baseline_bytes = 64 * MIB},
 				  .bytes = 64 * MIB,
 				  .count = 1,
 				  .baseline_samples = 7,
@@ -302,7 +306,9 @@ void case_handout_1G(struct bench *bench)
 {
 	compare_with_mmap(bench, "handout-1G",
 			  &(struct handout){
-				  .shape = {2 * GIB, 2 * GIB, GIB},
+				  .shape = {.zone_bytes = 2 * GIB,
+					    .block_bytes = 2 * GIB,
+					    .baseline_bytes = GIB},
 				  .bytes = GIB,
 				  .count = 1,
 				  .baseline_samples = 1,
@@ -314,7 +320,9 @@ void case_handout_64M_new(struct bench *bench)
 {
 	compare_with_mmap(bench, "handout-64M-new",
 			  &(struct handout){
-				  .shape = {512 * MIB, 64 * MIB, 64 * MIB},
+				  .shape = {.zone_bytes = 512 * MIB,
+					    .block_bytes = 64 * MIB,
+					    .baseline_bytes = 64 * MIB},
 				  .bytes = 64 * MIB,
 				  .count = 1,
 				  .baseline_samples = 7,
@@ -324,7 +332,9 @@ void case_handout_64M_new(struct bench *bench)
 void case_handout_2M_dirty(struct bench *bench)
 {
 	const struct handout handout = {
-		.shape = {64 * MIB, 64 * MIB, 2 * MIB},
+		.shape = {.zone_bytes = 64 * MIB,
+			  .block_bytes = 64 * MIB,
+			  .baseline_bytes = 2 * MIB},
 		.bytes = 2 * MIB,
 		.count = 1,
 		.baseline_samples = 21,
@@ -336,7 +346,9 @@ void case_handout_2M_dirty(struct bench *bench)
 void case_handout_64x2M(struct bench *bench)
 {
 	const struct handout handout = {
-		.shape = {512 * MIB, 512 * MIB, 128 * MIB},
+		.shape = {.zone_bytes = 512 * MIB,
+			  .block_bytes = 512 * MIB,
+			  .baseline_bytes = 128 * MIB},
 		.bytes = 2 * MIB,
 		.count = 64,
 		.baseline_samples = 3,
@@ -378,7 +390,7 @@ static double touch_all(const void *context, int cpu)
 void case_first_touch(struct bench *bench)
 {
 	const struct handout handout = {
-		.shape = {512 * MIB, 64 * MIB, 0},
+		.shape = {.zone_bytes = 512 * MIB, .block_bytes = 64 * MIB, .baseline_bytes = 0},
 		.bytes = 48 * MIB,
 	};
 	struct handout_subject subject = {
