@@ -165,9 +165,12 @@ static void end_with_tenant(struct session *session)
 
 void session_look_at_tenant(struct session *session)
 {
+	enum tenant_state state;
+
 	if (!session->tenant)
 		return;
-	switch (session->tenant->state) {
+	state = session->tenant->state; /* once: clang does not switch over an atomic one */
+	switch (state) {
 	case TENANT_LIVE:
 		if (parked_look(session))
 			session_go_on(session);
