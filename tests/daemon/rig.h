@@ -17,6 +17,7 @@ struct rig {
 	struct worker *workers[4];
 	struct acceptor acceptor;
 	_Atomic bool filled;
+	bool by_hand;
 	size_t descriptors; /* open before */
 };
 
@@ -36,12 +37,16 @@ struct rig_options {
 	const char *config;	   /* NULL: RIG_CONFIG RIG_NO_LIMIT */
 	unsigned workers;	   /* 0: 1 */
 	unsigned hello_timeout_ms; /* 0: HP_HELLO_TIMEOUT_MS */
+	bool by_hand;		   /* no threads of workers: see rig_turn() */
 };
 
 struct rig *rig_new(const struct rig_options *options);
 
 /* Ends it; no descriptor may be left open. */
 struct rig *rig_free(struct rig *rig);
+
+/* By hand: the workers do what they can do without waiting for anybody. */
+void rig_turn(struct rig *rig);
 
 /* A new connection, as if it had come from the listener. */
 struct peer *rig_connect(struct rig *rig, enum socket_kind kind);
