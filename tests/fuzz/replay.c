@@ -48,21 +48,27 @@ static void replay_file(const char *path)
 	replayed++;
 }
 
+static int is_input(const struct dirent *entry)
+{
+	return entry->d_name[0] != '.';
+}
+
+/* In the order of names, and with no descriptor open: targets may count them. */
 static void replay_folder(const char *path)
 {
-	DIR *dir = opendir(path);
-	struct dirent *entry;
-	char name[PATH_MAX];
+	struct dirent **entries;
+	int n = scandir(path, &entries, is_input, alphasort);
 
-	if (!dir)
+	if (n < 0)
 		die(path);
-	while ((entry = readdir(dir))) {
-		if (entry->d_name[0] == '.')
-			continue;
-		snprintf(name, sizeof(name), "%s/%s", path, entry->d_name);
+	for (int i = 0; i < n; i++) {
+		char name[PATH_MAX];
+
+		snprintf(name, sizeof(name), "%s/%s", path, entries[i]->d_name);
 		replay_file(name);
+		free(entries[i]);
 	}
-	closedir(dir);
+	free(entries);
 }
 
 int main(int argc, char **argv)
