@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
-#include "daemon/net/session.h"
+#include "daemon/net/order.h"
 #include "proto/fds.h"
 
 #define GRACE_MS   60000 /* longer than any input: who breaks off may always resume */
@@ -31,9 +31,19 @@ static void end_kept(void)
 {
 	struct rig *rig = kept;
 
+	struct orders *orders;
+
 	kept = NULL; /* also where its end fails, which exits */
-	if (rig)
-		rig_free(rig);
+	if (!rig)
+		return;
+	orders = rig->net.orders;
+	rig_free(rig);
+	orders_free(orders);
+}
+
+static void wake(void *userdata)
+{
+	(void)userdata; /* the main thread is here, and looks when the input says so */
 }
 
 struct rig *caller_rig(void)
@@ -48,6 +58,7 @@ struct rig *caller_rig(void)
 	if (!kept) {
 		kept = rig_new(&(struct rig_options){.by_hand = true});
 		kept->net.grace_ms = GRACE_MS;
+		FUZZ_CHECK(orders_new(&kept->net.orders, wake, NULL) == 0);
 		inputs = 0;
 	}
 	return kept;
@@ -68,12 +79,29 @@ static void end_sessions(struct worker *worker)
 		session_shut_down(session);
 }
 
+void caller_answer_orders(struct rig *rig, struct dice *dice)
+{
+	struct order *order;
+
+	while ((order = orders_fetch(rig->net.orders))) {
+		FUZZ_CHECK(orders_message(rig->net.orders, order));
+		if (dice_one_in(dice, 2))
+			order_refuse(order, CODE(BUSY), 7, "not now");
+		else
+			order_done(order);
+	}
+	rig_turn(rig);
+}
+
 void caller_rig_done(struct rig *rig)
 {
 	struct worker *worker = rig->workers[0];
+	struct order *order;
 
 	rig_turn(rig);
 	end_sessions(worker);
+	while ((order = orders_fetch(rig->net.orders)))
+		order_free(order);
 	rig_turn(rig);
 	for (size_t i = 0; i < pool_nr_zones(rig->net.pool); i++) {
 		struct hp_zone *zone = pool_zone(rig->net.pool, i)->zone;

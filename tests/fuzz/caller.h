@@ -8,6 +8,7 @@
 #pragma once
 
 #include "tests/daemon/rig.h"
+#include "tests/model/dice.h"
 
 #define CALLER_WORDS_MAX 64
 
@@ -38,6 +39,9 @@ void caller_give_up(const char *file, int line, const char *what) __attribute__(
  * meet the same one after each other, and then its descriptors and memory have to be back as well.
  */
 struct rig *caller_rig(void);
+
+/* What the main thread would do: each order is done, or refused. */
+void caller_answer_orders(struct rig *rig, struct dice *dice);
 
 /* Ends all sessions: the zones have to be consistent, and nothing of anybody may be left. */
 void caller_rig_done(struct rig *rig);

@@ -6,7 +6,6 @@
  * read; the second is the seed of where the stream is cut. The rest is the stream.
  */
 #include "tests/fuzz/caller.h"
-#include "tests/model/dice.h"
 
 #include <stdlib.h>
 
@@ -52,6 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 		bytes += n;
 		size -= n;
 	}
+	caller_answer_orders(rig, &dice);
 	caller_listen(&caller);
 	caller_hang_up(&caller);
 	caller_rig_done(rig);

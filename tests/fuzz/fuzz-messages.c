@@ -3,9 +3,8 @@
  * Fuzz target: clients and admins in conversation with one daemon. Bytes choose who speaks, the type
  * of the message and every field of it; what was granted comes back in later ones.
  *
- * The main thread's part is played here: orders are fetched and answered, or left.
+ * The main thread's part is played here: orders are done, refused, or left.
  */
-#include "daemon/net/order.h"
 #include "tests/fuzz/phrase.h"
 
 #include <stdlib.h>
@@ -18,7 +17,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 struct talk {
 	struct dice dice;
 	struct rig *rig;
-	struct orders *orders;
 	struct heard heard;
 	struct caller callers[CALLERS]; /* the last one is an admin to begin with */
 };
@@ -31,11 +29,6 @@ static const uint8_t admin_types[] = {
 	TYPE(REVOKE), TYPE(LIST),  TYPE(QUOTA),	 TYPE(TENANT_CREATE), TYPE(TENANT_DELETE),
 	TYPE(ADOPT),  TYPE(CHECK), TYPE(FLUSH),	 TYPE(OFFLINE),	      TYPE(RELOAD),
 	TYPE(STATS),  TYPE(HELLO), TYPE(GOODBYE)};
-
-static void wake(void *userdata)
-{
-	(void)userdata; /* the main thread is here and looks when the bytes say so */
-}
 
 static void connect_one(struct talk *talk, struct caller *caller, enum socket_kind kind)
 {
@@ -61,20 +54,6 @@ static void say_any(struct talk *talk, struct caller *caller)
 	say(talk, caller, &type, 1);
 }
 
-static void answer_orders(struct talk *talk)
-{
-	struct order *order;
-
-	while ((order = orders_fetch(talk->orders))) {
-		FUZZ_CHECK(orders_message(talk->orders, order));
-		if (dice_one_in(&talk->dice, 2))
-			order_refuse(order, CODE(BUSY), 7, "not now");
-		else
-			order_done(order);
-	}
-	rig_turn(talk->rig);
-}
-
 static void step(struct talk *talk)
 {
 	struct caller *caller = &talk->callers[dice_roll(&talk->dice, CALLERS)];
@@ -92,7 +71,7 @@ static void step(struct talk *talk)
 		caller->deaf = !caller->deaf;
 		break;
 	case 11:
-		answer_orders(talk);
+		caller_answer_orders(talk->rig, &talk->dice);
 		break;
 	case 12:
 		say_any(talk, caller);
@@ -116,8 +95,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 	struct talk talk = {.dice = dice_bytes(bytes, size)};
 
 	talk.rig = caller_rig();
-	FUZZ_CHECK(orders_new(&talk.orders, wake, NULL) == 0);
-	talk.rig->net.orders = talk.orders;
 	for (unsigned i = 0; i < CALLERS; i++) {
 		caller_connect(&talk.callers[i], talk.rig,
 			       i == CALLERS - 1 ? SOCKET_ADMIN : SOCKET_DATA, &talk.heard);
@@ -127,8 +104,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 		step(&talk);
 	for (unsigned i = 0; i < CALLERS; i++)
 		caller_hang_up(&talk.callers[i]);
-	rig_turn(talk.rig);
-	orders_free(talk.orders);
 	caller_rig_done(talk.rig);
 	return 0;
 }

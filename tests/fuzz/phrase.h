@@ -6,7 +6,6 @@
 #pragma once
 
 #include "tests/fuzz/caller.h"
-#include "tests/model/dice.h"
 
 /* Writes a frame of this type into a buffer of HP_FRAME_MAX bytes. Return: bytes written. */
 size_t phrase_frame(uint8_t *frame, uint8_t type, struct dice *dice, const struct heard *heard);
