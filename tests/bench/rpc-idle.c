@@ -139,22 +139,33 @@ void case_mem_session(struct bench *bench)
 	stage_end();
 }
 
-void case_mem_range(struct bench *bench)
+/* Of a daemon that has a zone of this size, with so many ranges leased. 0: it could not be made. */
+static uint64_t bytes_with_ranges(const struct stage_shape *shape, unsigned n)
 {
-	const struct stage_shape shape = RPC_SHAPE(64, 1);
 	uint8_t bytes[64];
 	struct wire *wire;
-	uint64_t before;
+	uint64_t resident;
 
-	if (!stage_begin("mem-range", &shape))
-		return;
+	if (!stage_begin("mem-range", shape))
+		return 0;
 	wire = open_sessions(1);
-	before = resident_bytes();
-	for (unsigned i = 0; i < RANGES; i += HP_RANGES_MAX) {
+	for (unsigned i = 0; i < n; i += HP_RANGES_MAX) {
 		wire_send(wire->socket, bytes, wire_put_alloc(bytes, HP_RANGES_MAX));
 		wire_receive(wire, 1);
 	}
-	report(bench, "mem-range", &shape, "byte", (double)(resident_bytes() - before) / RANGES);
+	resident = resident_bytes();
 	close_sessions(wire, 1);
 	stage_end();
+	return resident;
+}
+
+/* The tables of the zone's pages are there before any is leased, and are counted too. */
+void case_mem_range(struct bench *bench)
+{
+	const struct stage_shape small = RPC_SHAPE(1, 1), large = RPC_SHAPE(64, 1);
+	const uint64_t without = bytes_with_ranges(&small, 0);
+	const uint64_t with = bytes_with_ranges(&large, RANGES);
+
+	if (with > without)
+		report(bench, "mem-range", &large, "byte", (double)(with - without) / RANGES);
 }
