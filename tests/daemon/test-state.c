@@ -17,7 +17,8 @@
 
 #include <cmocka.h>
 
-#define BOOT_ID_AT 32 /* in the file */
+#define BOOT_ID_AT	 32 /* in the file */
+#define HEADER_BYTES_MAX 4096
 
 static char directory[] = "/tmp/hugepool-test-state-XXXXXX";
 static char path[64];
@@ -163,6 +164,69 @@ static void expect_afresh(const struct state_options *o)
 	state_close(state);
 }
 
+/* The sum as it stands in the file. */
+static uint64_t sum_words(const unsigned char *from, size_t bytes)
+{
+	uint64_t sum = 1, word;
+
+	for (size_t i = 0; i < bytes; i += sizeof(word)) {
+		memcpy(&word, from + i, sizeof(word));
+		sum = (sum ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+		sum ^= sum >> 29;
+	}
+	return sum;
+}
+
+/* The word in the header that is the sum of all before it. */
+static size_t find_check(const unsigned char *header)
+{
+	for (size_t at = BOOT_ID_AT; at < HEADER_BYTES_MAX; at += 8) {
+		uint64_t word;
+
+		memcpy(&word, header + at, sizeof(word));
+		if (word == sum_words(header, at))
+			return at;
+	}
+	fail_msg("the header has no sum that this test knows");
+	return 0;
+}
+
+/* A whole header with a right sum, of the boot before: only the boot id tells. */
+static void test_other_boot(void **unused)
+{
+	const struct state_options o = options();
+	unsigned char header[HEADER_BYTES_MAX];
+	struct state *state = open_state(false);
+	uint64_t sum;
+	size_t check;
+	int fd;
+
+	(void)unused;
+	put_someone(state);
+	hp_durable_store(state_zone_words(state, 1), 42);
+	state_close(state);
+
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, header, sizeof(header), 0), sizeof(header));
+	check = find_check(header);
+	for (unsigned char other = 0; other < 2;
+	     other++) { /* first of this boot: the sum is right */
+		header[BOOT_ID_AT] ^= other;
+		sum = sum_words(header, check);
+		memcpy(header + check, &sum, sizeof(sum));
+		assert_int_equal(pwrite(fd, header, sizeof(header), 0), sizeof(header));
+		if (!other)
+			state_close(open_state(true));
+	}
+	close(fd);
+	expect_afresh(&o);
+	state = open_state(true);
+	assert_int_equal(hp_durable_load(state_zone_words(state, 1)), 0);
+	state_close(state);
+	assert_int_equal(unlink(path), 0);
+}
+
 static void test_afresh(void **unused)
 {
 	struct state_zone other[] = {zones[0], zones[1]};
@@ -224,8 +288,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_taken_over),     cmocka_unit_test(test_private),
-		cmocka_unit_test(test_damaged_record), cmocka_unit_test(test_afresh),
-		cmocka_unit_test(test_unusable),
+		cmocka_unit_test(test_damaged_record), cmocka_unit_test(test_other_boot),
+		cmocka_unit_test(test_afresh),	       cmocka_unit_test(test_unusable),
 	};
 	int failed;
 
