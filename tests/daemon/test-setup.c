@@ -652,6 +652,40 @@ static void test_force(void **state)
 	stop(&fds, SIGTERM);
 }
 
+/* Numbers of the boot before: the pages that it tells of are somebody else's by now. */
+static void test_record_of_another_boot(void **state)
+{
+	char run[80], path[96];
+	uint64_t pages;
+	int up_status = 0, down_status;
+	FILE *file;
+
+	(void)state;
+	snprintf(run, sizeof(run), "%s/run", directory);
+	snprintf(path, sizeof(path), "%s/run/setup.json", directory);
+	for (int up = 0; up < 2; up++) {
+		assert_true(mkdir(run, 0755) == 0 || errno == EEXIST);
+		file = fopen(path, "we");
+		assert_non_null(file);
+		fprintf(file,
+			"{\"version\": 1, \"boot_id\": \"00000000-0000-0000-0000-000000000000\", "
+			"\"uid\": 0, \"pages\": [{\"page_bytes\": %" PRIu64
+			", \"node\": -1, \"added\": %d}]}",
+			PAGE_BYTES, BLOCK_PAGES);
+		assert_int_equal(fclose(file), 0);
+		fixture_set_hugepages(before[0] + BLOCK_PAGES); /* free, and not ours */
+		if (up)
+			up_status = setup_env(NULL, "up", NULL, NULL);
+		down_status = setup_env(NULL, "down", NULL, NULL);
+		pages = fixture_hugepages("nr_hugepages");
+		fixture_set_hugepages(before[0]);
+		assert_int_equal(up_status, 0);
+		assert_int_equal(down_status, 0);
+		assert_int_equal(pages, before[0] + BLOCK_PAGES);
+		assert_int_equal(access(path, F_OK), -1);
+	}
+}
+
 /* The path belongs to whoever has its lock, also before he listens there. */
 static void test_fds_of_another(void **state)
 {
@@ -1053,18 +1087,31 @@ int main(int argc, char **argv)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, note_machine, check_machine)
 	const struct CMUnitTest tests[] = {
-		TEST(test_up_down),	   TEST(test_shared_mounts),
-		TEST(test_usage),	   TEST(test_other_geometry),
-		TEST(test_shortfall),	   TEST(test_unprivileged_daemon),
-		TEST(test_force),	   TEST(test_fds_of_another),
-		TEST(test_fds_terminated), TEST(test_fds_before_up),
-		TEST(test_killed_up),	   TEST(test_locks_of_others),
-		TEST(test_locks_of_ours),  TEST(test_lock_order),
-		TEST(test_handed_out),	   TEST(test_status_and_daemon),
-		TEST(test_killed_down),	   TEST(test_resize),
-		TEST(test_resize_refused), TEST(test_shrink_in_use),
-		TEST(test_killed_grow),	   TEST(test_killed_shrink),
-		TEST(test_guard),	   TEST(test_guard_and_client),
+		TEST(test_up_down),
+		TEST(test_shared_mounts),
+		TEST(test_usage),
+		TEST(test_other_geometry),
+		TEST(test_shortfall),
+		TEST(test_unprivileged_daemon),
+		TEST(test_force),
+		TEST(test_fds_of_another),
+		TEST(test_fds_terminated),
+		TEST(test_fds_before_up),
+		TEST(test_killed_up),
+		TEST(test_locks_of_others),
+		TEST(test_locks_of_ours),
+		TEST(test_lock_order),
+		TEST(test_handed_out),
+		TEST(test_status_and_daemon),
+		TEST(test_killed_down),
+		TEST(test_resize),
+		TEST(test_resize_refused),
+		TEST(test_shrink_in_use),
+		TEST(test_killed_grow),
+		TEST(test_killed_shrink),
+		TEST(test_guard),
+		TEST(test_guard_and_client),
+		TEST(test_record_of_another_boot),
 	};
 
 	if (argc == 4 && strcmp(argv[1], "daemon") == 0) {
