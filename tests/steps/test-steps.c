@@ -299,7 +299,7 @@ static void do_operation(const void *argument)
 {
 	const struct job *job = argument;
 	struct slot *slot[2] = {NULL, NULL};
-	struct world world;
+	static struct world world; /* its threads live until _exit() */
 
 	world_open(&world, path, true);
 	job->operation->before(&world, slot);
@@ -320,7 +320,7 @@ static void recover(const void *argument)
 {
 	const struct job *job = argument;
 	struct hp_zone_stats stats;
-	struct world world;
+	static struct world world; /* its threads live until _exit() */
 
 	world_kill_at(job->kill_at);
 	world_open(&world, path, false);
