@@ -146,6 +146,15 @@ static int take_size(const char *what, const char *text, uint64_t *ret)
 	return 0;
 }
 
+static int take_time(const char *what, const char *text, uint64_t *ret_ms)
+{
+	if (cli_parse_duration(text, ret_ms) < 0)
+		return cli_usage_error(
+			"%s: '%s' is not a time like 500ms, 30s, 5min or 2h, at most 24h", what,
+			text);
+	return 0;
+}
+
 static int take_option(struct cli *cli, int bit, const char *value)
 {
 	char *end;
@@ -182,11 +191,7 @@ static int take_option(struct cli *cli, int bit, const char *value)
 					       HP_RANGES_MAX);
 		return 0;
 	case OPT_WAIT:
-		if (cli_parse_duration(value, &cli->wait_ms) < 0)
-			return cli_usage_error(
-				"--wait: '%s' is not a time like 500ms, 30s, 5min or 2h, at most 24h",
-				value);
-		return 0;
+		return take_time("--wait", value, &cli->wait_ms);
 	case OPT_LIMIT:
 	case OPT_GUARANTEE:
 		if (cli->nr_amounts == CLI_AMOUNTS_MAX)
@@ -195,11 +200,7 @@ static int take_option(struct cli *cli, int bit, const char *value)
 		cli->amounts[cli->nr_amounts++] = (struct cli_amount){bit, value};
 		return 0;
 	case OPT_GRACE:
-		if (cli_parse_duration(value, &cli->grace_ms) < 0)
-			return cli_usage_error(
-				"--grace: '%s' is not a time like 500ms, 30s, 5min or 2h, at most 24h",
-				value);
-		return 0;
+		return take_time("--grace", value, &cli->grace_ms);
 	case OPT_USER:
 		cli->user = value;
 		return 0;
@@ -222,12 +223,9 @@ static int take_option(struct cli *cli, int bit, const char *value)
 		cli->block = value;
 		return 0;
 	case OPT_DEADLINE:
-		if (strcmp(value, "0") == 0)
-			cli->deadline_ms = 0;
-		else if (cli_parse_duration(value, &cli->deadline_ms) < 0)
-			return cli_usage_error(
-				"--deadline: '%s' is not a time like 500ms, 30s, 5min or 2h, at most 24h",
-				value);
+		if (strcmp(value, "0") != 0)
+			return take_time("--deadline", value, &cli->deadline_ms);
+		cli->deadline_ms = 0;
 		return 0;
 	case OPT_FORCE:
 		cli->force = true;
