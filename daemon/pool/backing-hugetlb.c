@@ -113,14 +113,6 @@ static int surplus(struct pool_block *block, uint64_t *ret_pages)
 	return r;
 }
 
-/* Return: 0, BACKING_HELD or -errno. */
-static int is_held(int fd)
-{
-	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
-		return errno == EAGAIN ? BACKING_HELD : -errno;
-	return fcntl(fd, F_SETLEASE, F_UNLCK) < 0 ? -errno : 0;
-}
-
 /* A last holder may have grown the file since it was emptied: once more, now that there is none. */
 static int release_file(void *userdata, struct pool_block *block, const char *name)
 {
@@ -130,7 +122,9 @@ static int release_file(void *userdata, struct pool_block *block, const char *na
 	fd = open_file(block, name);
 	if (fd < 0)
 		return fd;
-	r = is_held(fd);
+	r = blockfs_file_held(fd);
+	if (r == 1)
+		r = BACKING_HELD;
 	if (r == 0 && ftruncate(fd, 0) < 0)
 		r = -errno;
 	if (r == 0 && unlinkat(block->backing.fd, name, 0) < 0)

@@ -153,17 +153,23 @@ int blockfs_is_spare(int fd)
 	return r < 0 ? r : !r;
 }
 
-/* A lease for writing is to be had only where nobody has the file open or mapped. */
+/* A lease for writing is to be had only where nobody else has the file open or mapped. */
+int blockfs_file_held(int fd)
+{
+	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
+		return errno == EAGAIN ? 1 : -errno;
+	return fcntl(fd, F_SETLEASE, F_UNLCK) < 0 ? -errno : 0;
+}
+
 static int file_held(void *userdata, int dirfd, const char *name)
 {
-	int fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), r = 0;
+	int fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), r;
 
 	(void)userdata;
 	if (fd < 0)
 		return -errno;
-	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
-		r = errno == EAGAIN ? 1 : -errno;
-	close(fd); /* and with it the lease */
+	r = blockfs_file_held(fd);
+	close(fd);
 	return r;
 }
 

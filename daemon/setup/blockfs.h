@@ -52,6 +52,12 @@ int blockfs_is_spare(int fd);
  */
 int blockfs_held(int fd);
 
+/*
+ * The same of one file. fd: a description that nobody else has, open for writing; ours or with
+ * CAP_LEASE. Return: 1, 0 or -errno.
+ */
+int blockfs_file_held(int fd);
+
 /* Takes every page out of a file. Twice: a fault that races with the first can leave one behind. */
 int blockfs_empty_file(int fd);
 
